@@ -1,0 +1,22 @@
+"""Scaling limits of neural networks: keep them alive as they grow, know what they become.
+
+Subpackages are imported when they are first used, so that ``import scalinglimits`` costs
+neither torch nor matplotlib:
+
+- :mod:`scalinglimits.laws`: random weights, and their dependence across depth;
+- :mod:`scalinglimits.residual`: residual networks at large depth;
+- :mod:`scalinglimits.sweeps`: grids of experiments that survive an interruption;
+- :mod:`scalinglimits.figures`: the documents' figures, as records and as drawings.
+"""
+
+from __future__ import annotations
+
+import lazy_loader
+
+from scalinglimits._version import __version__
+
+_submodules = ["laws", "residual", "sweeps", "figures"]
+
+__getattr__, __dir__, _ = lazy_loader.attach(__name__, submodules=_submodules)
+
+__all__ = ["__version__", *_submodules]
