@@ -1,0 +1,100 @@
+r"""Actual weights of the first neurons, read from an implicit basis.
+
+At infinite width the basis vectors have independent entries, Gaussian or of the law they were
+drawn with (L, 2.12 and remark v). At finite width they are `sqrt(m)` times a Haar frame, given
+the vectors of non-Gaussian law: with `N` the rows of those, `C` their coordinates and `D` an
+orthonormal basis of the coordinates orthogonal to `C`,
+
+    rows / sqrt(m) = N C^T + S W D^T,    S S^T = I - N N^T,
+
+where `W` is the corner of a Haar matrix of size `m - s`. `S` is lower triangular, so that more rows
+later change nothing above.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ._anchors import Anchors
+from .haar_blocks import HaarBlock, semidefinite_cholesky
+
+__all__ = ["FiniteNeurons", "InfiniteNeurons"]
+
+
+class InfiniteNeurons:
+    """Rows of independent entries.
+
+    Args:
+        laws: law of the entries of some basis vectors; the others are Gaussian.
+    """
+
+    def __init__(self, laws: dict[int, Any]) -> None:
+        """Nothing is read at first."""
+        self._laws = laws
+        self._rows = np.zeros((0, 0))
+
+    def rows(self, count: int, dimension: int, generator: np.random.Generator) -> np.ndarray:
+        """Entries of the first `dimension` basis vectors at the first `count` neurons."""
+        have_rows, have_columns = self._rows.shape
+        if dimension > have_columns:
+            new = self._sample(have_rows, have_columns, dimension, generator)
+            self._rows = np.hstack([self._rows, new])
+        if count > have_rows:
+            new = self._sample(count - have_rows, 0, self._rows.shape[1], generator)
+            self._rows = np.vstack([self._rows, new])
+        return self._rows[:count, :dimension]
+
+    def _sample(
+        self, count: int, start: int, stop: int, generator: np.random.Generator
+    ) -> np.ndarray:
+        block = generator.standard_normal((count, stop - start))
+        for column in range(start, stop):
+            law = self._laws.get(column)
+            if law is not None:
+                block[:, column - start] = law.sample((count, 1), generator)[:, 0]
+        return block
+
+
+class FiniteNeurons:
+    """Rows of a Haar frame, some directions of which have known entries.
+
+    Args:
+        width: number of neurons.
+        anchors: the vectors of known entries; no more may be added.
+    """
+
+    def __init__(self, width: int, anchors: Anchors) -> None:
+        """Nothing is read at first."""
+        self._root = math.sqrt(width)
+        self._anchors = anchors
+        self._block = HaarBlock(width - anchors.count)
+
+    def rows(self, count: int, dimension: int, generator: np.random.Generator) -> np.ndarray:
+        """Entries of the first `dimension` basis vectors at the first `count` neurons."""
+        if self._anchors.count == 0:
+            return self._root * self._block.grow(count, dimension, generator)
+        known = self._anchors.rows(count)
+        factor = semidefinite_cholesky(np.eye(count) - known @ known.T, self._block.size)
+        directions = np.zeros((dimension, self._anchors.count))
+        directions[: self._anchors.directions.shape[0]] = self._anchors.directions
+        others = _complement(directions, self._anchors.directions.shape[0])
+        block = self._block.grow(factor.shape[1], others.shape[1], generator)
+        return self._root * (known @ directions.T + factor @ block @ others.T)
+
+
+def _complement(directions: np.ndarray, support: int) -> np.ndarray:
+    """Orthonormal basis of what is orthogonal to columns that vanish from row `support` on.
+
+    Its first columns depend on those rows only, so that it grows without changing.
+    """
+    dimension, count = directions.shape
+    basis = np.zeros((dimension, dimension - count))
+    full, _ = np.linalg.qr(directions[:support], mode="complete")
+    inside = support - count
+    basis[:support, :inside] = full[:, count:]
+    index = np.arange(dimension - support)
+    basis[support + index, inside + index] = 1.0
+    return basis
