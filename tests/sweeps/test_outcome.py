@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -145,6 +146,15 @@ def test_one_thread_inside_and_the_old_number_outside():
     finally:
         torch.set_num_threads(before)
     assert dict(os.environ) == environment
+
+
+def test_torch_gets_its_own_setting(monkeypatch):
+    """Builds of PyTorch with their own thread pool are invisible to threadpoolctl."""
+    calls = []
+    build = SimpleNamespace(get_num_threads=lambda: 5, set_num_threads=calls.append)
+    monkeypatch.setitem(sys.modules, "torch", build)
+    CellTask(lambda x, seed: calls.append("cell") or {})(CELL)
+    assert calls == [1, "cell", 5]
 
 
 LATE_IMPORT = """

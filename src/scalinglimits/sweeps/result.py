@@ -181,7 +181,6 @@ class SweepResult:
         for cell in self.cells:
             for axis, value in _coordinates(cell).items():
                 labels.setdefault(axis, {}).setdefault(canonical_json(value), value)
-        labels["replicate"] = labels.pop("replicate")  # the last axis, whatever came first
         size = math.prod(len(texts) for texts in labels.values())
         same_names = all(len(_coordinates(cell)) == len(labels) for cell in self.cells)
         if size != len(self.cells) or not same_names:
