@@ -174,7 +174,7 @@ class ResidualNetwork(nn.Module):
         entries = getattr(self.weights, "entries", Normal())
         with torch.no_grad():
             for name, parameter in self.named_parameters(recurse=False):
-                like = {
+                like: dict[str, Any] = {
                     "generator": substream(root, name, device=device),
                     "dtype": parameter.dtype,
                     "device": parameter.device,

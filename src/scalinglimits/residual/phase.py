@@ -59,8 +59,8 @@ class PhaseDiagram:
             interval; NaN if the grid has no cell of small change), ``theory_limit``
             (:math:`\max(H,½)`), ``theory_depth`` (the exact first-order value at this depth),
             ``extrapolated`` (the fit less the shift of this depth, ``theory_depth -
-            theory_limit``), ``beta_one`` and ``theory_one`` (where the root mean square change is 1: measured,
-            NaN if off the grid, and first-order theory).
+            theory_limit``), ``beta_one`` and ``theory_one`` (where the root mean square change
+            is 1: measured, NaN if off the grid, and first-order theory).
         depth: L.
         width: d.
         draws: weight draws a cell.
@@ -172,7 +172,6 @@ def phase_diagram(
         "branch": [branch],
         "activation": [activation],
     }
-    parallel = {"n_jobs": n_jobs} if executor == "joblib" else {}
     result = sweep(
         _measure_draw,
         settings,
@@ -183,7 +182,7 @@ def phase_diagram(
         progress=progress,
         name="phase_diagram",
         on_error="raise",
-        **parallel,
+        n_jobs=n_jobs,
     )
     shape = (len(indices), draws)
     change = {name: result.array(name).reshape(*shape, len(betas), inputs) for name in QUANTITIES}

@@ -350,11 +350,11 @@ class _Walk:
                 state.rescale()
             if k + 1 in wanted:
                 logs[k + 1] = state.log_norms()
-        stacked = self._stack(logs)
+        states, changes = self._stack(logs)
         if slopes is None:  # the start was not of norm one
             log_start = state.norm.double().log()
-            stacked = tuple(_overflow_to_inf(part - log_start) for part in stacked)
-        return stacked
+            return _overflow_to_inf(states - log_start), _overflow_to_inf(changes - log_start)
+        return states, changes
 
     def backward(self, p_L: Tensor) -> tuple[Tensor, Tensor]:
         assert self.derivatives is not None
@@ -364,9 +364,7 @@ class _Walk:
         logs = {self.depth: state.log_norms()} if self.depth in wanted else {}
         for k in reversed(range(self.depth)):
             q = self.V[k].T @ state.value()
-            if slopes is None:
-                q *= self.derivatives[k]
-            elif slopes == (1.0, 0.0):
+            if slopes is None or slopes == (1.0, 0.0):
                 q *= self.derivatives[k]
             else:
                 q = torch.where(self.derivatives[k], slopes[0] * q, slopes[1] * q)
