@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ._anchors import Anchors
-from .haar_blocks import HaarBlock, semidefinite_cholesky
+from .haar_blocks import ZERO_PIVOT, HaarBlock
 
 __all__ = ["FiniteNeurons", "InfiniteNeurons"]
 
@@ -77,12 +77,46 @@ class FiniteNeurons:
         if self._anchors.count == 0:
             return self._root * self._block.grow(count, dimension, generator)
         known = self._anchors.rows(count)
-        factor = semidefinite_cholesky(np.eye(count) - known @ known.T, self._block.size)
         directions = np.zeros((dimension, self._anchors.count))
         directions[: self._anchors.directions.shape[0]] = self._anchors.directions
         others = _complement(directions, self._anchors.directions.shape[0])
-        block = self._block.grow(factor.shape[1], others.shape[1], generator)
-        return self._root * (known @ directions.T + factor @ block @ others.T)
+        corner = self._block.grow(
+            min(count, self._block.size), min(others.shape[1], self._block.size), generator
+        )
+        return self._root * (known @ directions.T + _apply_factor(known, corner) @ others.T)
+
+
+def _apply_factor(known: np.ndarray, corner: np.ndarray) -> np.ndarray:
+    """The product `S W`, `S` the lower triangular factor of `I - N N^T`, in one pass over the rows.
+
+    After the pivots above a row `n_i`, what remains of the matrix is `I - N K N^T` below. Rows that
+    have nothing left have a zero pivot; `S` has no column for them.
+
+    Args:
+        known: the rows `N`, shape `(q, s)`.
+        corner: `W`, with at least as many rows as `S` has columns.
+
+    Returns:
+        Array of shape `(q, c)`.
+    """
+    count, span = known.shape
+    out = np.zeros((count, corner.shape[1]))
+    remaining = np.eye(span)
+    carried = np.zeros((span, corner.shape[1]))
+    rank = 0
+    for i in range(count):
+        row = known[i]
+        out[i] = -(row @ carried)
+        image = remaining @ row
+        pivot = 1.0 - row @ image
+        if pivot <= ZERO_PIVOT or rank == corner.shape[0]:
+            continue
+        root = math.sqrt(pivot)
+        out[i] += root * corner[rank]
+        carried += np.outer(image, corner[rank] / root)
+        remaining += np.outer(image, image / pivot)
+        rank += 1
+    return out
 
 
 def _complement(directions: np.ndarray, support: int) -> np.ndarray:

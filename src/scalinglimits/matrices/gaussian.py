@@ -101,6 +101,14 @@ class GaussianMatrix(RandomMatrix):
         """Number of right queries plus number of left queries."""
         return self._right.queries.count + self._left.queries.count
 
+    @property
+    def query_bases(self) -> tuple[np.ndarray, np.ndarray]:
+        """Orthonormal coordinates of the right queries (domain) and left queries (codomain)."""
+        return (
+            self._right.queries.view(self.domain.dimension).copy(),
+            self._left.queries.view(self.codomain.dimension).copy(),
+        )
+
     def matvec(self, vectors: np.ndarray) -> np.ndarray:
         """The product `W a`; see `RandomMatrix.matvec`."""
         return self._product(self._right, self._left, self.domain.coordinates(vectors))

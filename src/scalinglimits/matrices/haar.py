@@ -145,6 +145,14 @@ class HaarMatrix(RandomMatrix):
         """Number of orthonormal vectors whose images are known."""
         return self._into.vectors.count
 
+    @property
+    def query_bases(self) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates of the vectors `H` (domain) and of their images `F` (codomain).
+
+        Orthonormal, but for the parts in the space that completes the smaller width.
+        """
+        return self._into.view().copy(), self._out.view().copy()
+
     def matvec(self, vectors: np.ndarray) -> np.ndarray:
         """The product `W a`; see `RandomMatrix.matvec`."""
         vectors = self.domain.coordinates(vectors)

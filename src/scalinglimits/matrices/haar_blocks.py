@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["HaarBlock", "bartlett_factor", "grow_gaussian", "semidefinite_cholesky"]
+__all__ = ["ZERO_PIVOT", "HaarBlock", "bartlett_factor", "grow_gaussian", "semidefinite_cholesky"]
 
-_ZERO_PIVOT = 1e-10
+ZERO_PIVOT = 1e-10
 
 
 class HaarBlock:
@@ -114,7 +114,7 @@ def semidefinite_cholesky(matrix: np.ndarray, max_rank: int) -> np.ndarray:
             break
         row = factor[i, :rank]
         pivot = matrix[i, i] - row @ row
-        if pivot <= _ZERO_PIVOT:
+        if pivot <= ZERO_PIVOT:
             continue
         column = matrix[i:, i] - factor[i:, :rank] @ row
         factor[i:, rank] = column / np.sqrt(pivot)
