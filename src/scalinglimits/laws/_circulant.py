@@ -115,7 +115,7 @@ def tensor_paths_from_noise(noise: torch.Tensor, amplitudes: np.ndarray) -> torc
     import torch
 
     half = amplitudes.shape[0] - 1
-    scale = torch.as_tensor(amplitudes, dtype=noise.dtype, device=noise.device)
+    scale = torch.tensor(amplitudes, dtype=noise.dtype, device=noise.device)
     pairs = noise[:, : 2 * half].reshape(-1, half, 2)
     spectrum = torch.zeros((noise.shape[0], half + 1, 2), dtype=noise.dtype, device=noise.device)
     spectrum[:, :half] = pairs * scale[:half, None]

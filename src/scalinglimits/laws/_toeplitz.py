@@ -23,7 +23,8 @@ spectral density is :math:`f(\omega) \propto |\omega|^{1-2H}` at 0, so by Fisher
 The integral is computed to double precision. The rest is fitted on the exact determinants of
 sizes 512 to 4096 in powers of :math:`1/n` and :math:`n^{-(1+2H)}`, the second because
 :math:`f` has a term :math:`\omega^2` beside :math:`|\omega|^{1-2H}`. As the remainder tends to
-a constant, extrapolation to larger n is safe: its error is below 1e-8 for :math:`H \ge 0.003`.
+a constant, extrapolation to larger n is safe: measured at n = 20,000, its error is below 1e-8
+for :math:`H \ge 0.003` and 2e-5 at 0.001.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ __all__ = ["FgnCovariance", "durbin_levinson", "log_prediction_variance"]
 
 _LARGEST_EXACT = 4096
 """The largest size that is treated by the Durbin--Levinson recursion alone."""
-_RESIDUAL = 1e-13
+_RESIDUAL = 1e-12
 """Relative residual at which conjugate gradients stop."""
 _MOST_STEPS = 500
 _BLOCK_NUMBERS = 1 << 20
@@ -173,7 +174,7 @@ def _extrapolated_log_det(n: int, hurst: float, log_dets: np.ndarray) -> float:
     rate, square = log_prediction_variance(hurst), (hurst - 0.5) ** 2
     remainder = log_dets[sizes - 1] - sizes * rate - square * np.log(sizes)
     s = 1.0 + 2.0 * hurst
-    powers = -np.array([0.0, 1.0, 2.0, 3.0, 4.0, s, 1.0 + s, 2.0 + s])
+    powers = -np.array([0.0, 1.0, 2.0, 3.0, s, 1.0 + s, 2.0 * s, 3.0 * s])
     design = (sizes[:, None] / largest) ** powers
     coefficients = np.linalg.lstsq(design, remainder, rcond=None)[0]
     return float(n * rate + square * math.log(n) + coefficients @ (n / largest) ** powers)

@@ -235,7 +235,7 @@ class TruncatedNormal(EntryLaw):
     Example:
         >>> law = TruncatedNormal(cut=2.0)
         >>> round(law.bound, 6), round(law.fourth_moment, 6)
-        (2.273693, 2.36555)
+        (2.273694, 2.365537)
     """
 
     cut: float = 2.0
