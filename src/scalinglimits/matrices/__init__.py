@@ -27,11 +27,14 @@ and `backward_gain` describe it.
     entries(space, vectors, q)                      # their values at the first q neurons
     W.entries(q)                                    # the first q x q entries, over their deviation
 
+`loopless_chain` makes the vectors J_k, K_k (L, 3.4), which tend to the implicit basis.
+
 For the theory see `docs/random-matrices.md`; letters and equation numbers are those of
 "Infinite-width limit of deep linear neural networks" (L).
 """
 
 from .base import VARIANCE_MODES, RandomMatrix
+from .chains import MAX_CHAIN_LENGTH, chain_variance, loopless_chain
 from .dense import DenseMatrix
 from .entries import entries
 from .gaussian import GaussianMatrix
@@ -40,6 +43,7 @@ from .haar_blocks import HaarBlock
 from .spaces import MAX_WIDTH, EntryLaw, NeuronSpace
 
 __all__ = [
+    "MAX_CHAIN_LENGTH",
     "MAX_WIDTH",
     "VARIANCE_MODES",
     "DenseMatrix",
@@ -49,5 +53,7 @@ __all__ = [
     "HaarMatrix",
     "NeuronSpace",
     "RandomMatrix",
+    "chain_variance",
     "entries",
+    "loopless_chain",
 ]
