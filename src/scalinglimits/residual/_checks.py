@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ["positive_integer"]
+__all__ = ["depth_law", "positive_integer"]
+
+import operator
+
+from scalinglimits.laws import DepthLaw
 
 
 def positive_integer(name: str, value: int) -> int:
     """Return ``value`` as an int, or raise a ValueError that names the argument."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
         raise ValueError(f"`{name}` must be a positive integer; got {value!r}")
-    return value.__index__()
+    return number
+
+
+def depth_law(weights: DepthLaw) -> DepthLaw:
+    """Return ``weights``, or raise a TypeError that says what a law across depth is."""
+    if not isinstance(weights, DepthLaw):
+        raise TypeError(
+            "`weights` must be a law across depth, such as Independent(Uniform()) or "
+            f"FractionalIncrements(0.7); got {weights!r}"
+        )
+    return weights

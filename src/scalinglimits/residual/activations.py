@@ -109,7 +109,8 @@ def resolve_activation(activation: str | Callable[[Tensor], Tensor]) -> Activati
         The activation; homogeneous slopes are found by probing the function in float64.
 
     Raises:
-        ValueError: if the name is unknown, or the callable does not act entry by entry.
+        ValueError: if the name is unknown, or the callable does not act entry by entry or
+            overwrites its argument.
         TypeError: if it is neither a name nor callable.
 
     Example:
@@ -149,13 +150,25 @@ def _homogeneous_slopes(function: Callable[[Tensor], Tensor]) -> tuple[float, fl
     if probes.is_meta:
         return None
     with torch.no_grad():
-        values = function(probes[:, None])
-        if not isinstance(values, Tensor) or values.shape != (len(_PROBES), 1):
-            raise ValueError("`activation` must map a tensor to a tensor of the same shape")
+        column = probes[:, None].clone()
+        try:
+            values = function(column)
+        except RuntimeError as fault:  # such as a slope for each channel
+            raise ValueError(f"`activation` must act entry by entry; got {fault}") from fault
+        if not isinstance(values, Tensor) or values.shape != column.shape:
+            raise ValueError(
+                "`activation` must map a tensor to a tensor of the same shape; got "
+                f"{tuple(getattr(values, 'shape', ()))} for {tuple(column.shape)}"
+            )
+        if not torch.equal(column[:, 0], probes):
+            raise ValueError(
+                f"`activation` must not overwrite its argument; got {function!r} (inplace=True?)"
+            )
         if not torch.allclose(values[:, 0], function(probes), equal_nan=True):
-            raise ValueError("`activation` must act entry by entry")
+            raise ValueError(f"`activation` must act entry by entry; got {function!r}")
         for scale in _SCALES:
             if not torch.allclose(function(scale * probes[:, None]), scale * values, atol=0.0):
                 return None
         ends = function(torch.tensor([[1.0], [-1.0]], dtype=torch.float64).to(**like))  # type: ignore[call-overload]
-    return float(ends[0, 0]), -float(ends[1, 0])
+    # + 0.0 turns −0.0 into 0.0
+    return float(ends[0, 0]) + 0.0, -float(ends[1, 0]) + 0.0

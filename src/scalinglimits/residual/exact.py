@@ -81,7 +81,8 @@ def norm_ratio_samples(
 
     Raises:
         ValueError: if a size is not a positive integer, ``beta`` is not finite, the branch is
-            not res-2 or res-3, or the activation is not positively homogeneous.
+            not res-2 or res-3, the activation is not positively homogeneous, or ``n_jobs`` is
+            not a positive integer.
 
     Example:
         >>> from scalinglimits.residual import norm_ratio_samples
@@ -94,9 +95,10 @@ def norm_ratio_samples(
     replicates = positive_integer("replicates", replicates)
     slopes = _homogeneous_slopes(branch, activation)
     alpha = branch_scale_from_beta(beta, depth)
+    threads = (os.cpu_count() or 1) if n_jobs is None else positive_integer("n_jobs", n_jobs)
     counts = [min(_BLOCK, replicates - start) for start in range(0, replicates, _BLOCK)]
     streams = np.random.SeedSequence(seed).spawn(len(counts))
-    with ThreadPoolExecutor(n_jobs or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         blocks = pool.map(
             lambda part: _log_ratio_block(width, depth, alpha, slopes, *part),
             zip(counts, streams, strict=True),
@@ -185,5 +187,10 @@ def _log_ratio_block(
         s = alpha**2 * r_squared / width
         along = np.sqrt(s) * rng.standard_normal(shape)
         across = s * (2 * rng.standard_gamma((width - 1) / 2, shape))
-        total += np.log1p(along * (2 + along) + across).sum(axis=0)
+        factor = along * (2 + along) + across
+        shrunk = factor < -0.5
+        logs = np.log1p(np.where(shrunk, 0.0, factor))
+        if shrunk.any():  # there 1 + α r z/√d cancels, and log1p of it would too
+            logs[shrunk] = np.log((1 + along[shrunk]) ** 2 + across[shrunk])
+        total += logs.sum(axis=0)
     return total / 2

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from scalinglimits.laws import DepthLaw, Independent, Normal
 from scalinglimits.laws.streams import root_seed, substream
-from scalinglimits.residual._checks import positive_integer
+from scalinglimits.residual._checks import depth_law, positive_integer
 from scalinglimits.residual.activations import ParametricReLU, resolve_activation
 
 BRANCHES = ("res-1", "res-2", "res-3")
@@ -43,7 +43,7 @@ def branch_scale_from_beta(beta: float, depth: int) -> float:
         :math:`\alpha`.
 
     Raises:
-        ValueError: if ``beta`` is not finite.
+        ValueError: if ``beta`` is not finite, or so large that the scale is out of float64's range.
 
     Example:
         >>> branch_scale_from_beta(0.5, 100)
@@ -51,7 +51,13 @@ def branch_scale_from_beta(beta: float, depth: int) -> float:
     """
     if not math.isfinite(beta):
         raise ValueError(f"`beta` must be a finite number; got {beta!r}")
-    return float(depth) ** -float(beta)
+    try:
+        scale = float(depth) ** -float(beta)
+    except OverflowError:
+        scale = math.inf
+    if not 0 < scale < math.inf:
+        raise ValueError(f"`beta` must give a scale within float64; got {beta!r} at depth {depth}")
+    return scale
 
 
 class ResidualNetwork(nn.Module):
@@ -134,12 +140,7 @@ class ResidualNetwork(nn.Module):
             raise ValueError(f"`branch` must be one of {', '.join(BRANCHES)}; got {branch!r}")
         self.branch = branch
         self.activation = branch_activation(branch, activation)
-        self.weights = Independent(Normal()) if weights is None else weights
-        if not isinstance(self.weights, DepthLaw):
-            raise TypeError(
-                "`weights` must be a law across depth, such as Independent(Uniform()) or "
-                f"FractionalIncrements(0.7); got {weights!r}"
-            )
+        self.weights = Independent(Normal()) if weights is None else depth_law(weights)
         self.branch_scale = self._choose_branch_scale(beta, branch_scale)
         like: dict[str, Any] = {"dtype": dtype, "device": device}
         square = (self.depth, self.width, self.width)
@@ -153,8 +154,11 @@ class ResidualNetwork(nn.Module):
 
     @property
     def beta(self) -> float:
-        r"""The exponent :math:`\beta` with :math:`\alpha = L^{-\beta}` (NaN at depth 1)."""
-        if self.depth == 1:
+        r"""The exponent :math:`\beta` with :math:`\alpha = L^{-\beta}` .
+
+        It is NaN if there is none: at depth 1, or for a scale set to 0 or below.
+        """
+        if self.depth == 1 or self.branch_scale <= 0:
             return math.nan
         return -math.log(self.branch_scale) / math.log(self.depth)
 
@@ -188,7 +192,7 @@ class ResidualNetwork(nn.Module):
                         f"`weights` must sample a tensor of shape {tuple(parameter.shape)} for "
                         f"{name}; got {tuple(getattr(draw, 'shape', ()))} from {self.weights!r}"
                     )
-                parameter.copy_(draw.mul_(parameter.shape[-1] ** -0.5))
+                parameter.copy_(draw).mul_(parameter.shape[-1] ** -0.5)
 
     def hidden_states(self, x: Tensor) -> Tensor:
         """Return all hidden states.

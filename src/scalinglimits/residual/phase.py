@@ -153,7 +153,12 @@ def phase_diagram(
     betas = np.atleast_1d(np.asarray(beta, dtype=np.float64))
     if not len(indices):
         raise ValueError("`hurst` must hold at least one index; got none")
-    if not np.isfinite(betas).all() or not len(betas) or (np.diff(betas) <= 0).any():
+    if (
+        betas.ndim > 1
+        or not betas.size
+        or not np.isfinite(betas).all()
+        or (np.diff(betas) <= 0).any()
+    ):
         raise ValueError(f"`beta` must be increasing finite numbers; got {beta!r}")
     if branch not in BRANCHES:
         raise ValueError(f"`branch` must be one of {', '.join(BRANCHES)}; got {branch!r}")

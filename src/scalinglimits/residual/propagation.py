@@ -8,10 +8,7 @@ Notation of R: hidden states :math:`h_k`, backward vectors
     h_{k+1} = h_k + \alpha V_{k+1}\, g(h_k, W_{k+1}), \qquad
     p_k = p_{k+1} + \alpha \Bigl(\frac{\partial g}{\partial h}\Bigr)^{\!\top} V_{k+1}^\top p_{k+1}.
 
-Both are followed as a start value plus a change, so that a change of :math:`10^{-10}` keeps its
-digits, and with the power of two of their size carried apart where the recursion is positively
-homogeneous (always for :math:`p`; for :math:`h` if :math:`\sigma` is), so that a ratio of
-:math:`10^{300}` is a number like any other.
+How they are followed without overflow or loss of digits is told in the module ``_walk``.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from __future__ import annotations
 __all__ = ["Propagation", "propagate", "propagate_stacks"]
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,11 +26,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from scalinglimits.residual._walk import Walk, column_norms, plan
 from scalinglimits.residual.activations import Activation, resolve_activation
 from scalinglimits.residual.model import ResidualNetwork, branch_scale_from_beta
 
-_LOG_HEADROOM = 36.0
-"""Natural log by which a carried norm may grow before it is rescaled (float32 squares up to 44)."""
 _DEFAULT_MEMORY = 2**28
 """Bytes that the stored derivatives of one block of columns may take."""
 
@@ -137,13 +134,14 @@ def propagate(
     :math:`\|p_k\|/\|p_L\|` and :math:`\|p_k-p_L\|/\|p_L\|`, for all inputs and all exponents
     :math:`\beta` on the same weights. No weight gradient is built. Where :math:`\sigma` is
     positively homogeneous nothing overflows; elsewhere a hidden state that does is recorded
-    as +inf.
+    as +inf, and so are the gradients before it.
 
     Args:
         network: the network; its own branch scale is used if ``beta`` is None.
         inputs: data of shape (n_inputs, in_features), finite and with :math:`Ax \ne 0`.
         beta: one or many exponents, finite.
-        layers: which layers to record: "all" (0 … L), "ends" (0 and L) or indices.
+        layers: which layers to record: "all" (0 … L), "ends" (0 and L) or indices, to which the
+            two ends are added.
         backward: whether to follow the backward vectors too.
         output_gradient: :math:`\partial\,\mathrm{loss}/\partial y` for each input, shape
             (n_inputs, out_features). None: with one output it is 1, since its size does not
@@ -229,14 +227,20 @@ def propagate_stacks(
         The record of all norms.
 
     Raises:
-        ValueError: if a start vector is zero or not finite, or ``layers`` is out of range.
+        ValueError: if the shapes do not fit, a start vector is zero or not finite, or ``layers``
+            is out of range.
     """
-    depth, width = V.shape[0], V.shape[1]
+    depth, width = V.shape[0], V.shape[-1]
+    shapes = {"V": (V, (depth, width, width)), "W": (W, tuple(V.shape))}
+    shapes |= {"h_0": (h_0, (width, h_0.shape[-1])), "p_L": (p_L, tuple(h_0.shape))}
+    for name, (tensor, shape) in shapes.items():
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"`{name}` must have shape {shape}; got {tuple(tensor.shape)}")
     recorded = _layer_indices(layers, depth)
     n_inputs, n_beta = h_0.shape[1], len(branch_scale)
     for name, start in (("inputs", h_0), ("output_gradient", p_L)):
         if start is not None:
-            norms = torch.linalg.vector_norm(start, dim=0)
+            norms = column_norms(start)
             bad = torch.nonzero(~(torch.isfinite(norms) & (norms > 0)))
             if len(bad):
                 raise ValueError(
@@ -245,18 +249,20 @@ def propagate_stacks(
                 )
     # Columns run over the exponents first, then over the inputs.
     columns = torch.arange(n_beta * n_inputs, device=V.device)
-    alpha = torch.as_tensor(branch_scale, dtype=V.dtype, device=V.device)[columns // n_inputs]
+    dtype, interval = plan(V, W, branch_scale, activation)
+    V, W = V.to(dtype), None if W is None else W.to(dtype)
+    h_0, p_L = h_0.to(dtype), None if p_L is None else p_L.to(dtype)
+    alpha = torch.as_tensor(branch_scale, dtype=dtype, device=V.device)[columns // n_inputs]
     derivative_bytes = 1 if activation.slopes is not None else V.element_size()
     per_column = max(1, depth * width * derivative_bytes if p_L is not None else 1)
     block = max(1, max_memory // per_column)
-    interval = _rescaling_interval(V, W, branch_scale, activation)
     parts = []
     for c in columns.split(block):
-        walk = _Walk(V, W, alpha[c], activation, recorded, interval)
+        walk = Walk(V, W, alpha[c], activation, recorded, interval)
         forward = walk.forward(h_0[:, c % n_inputs], keep_derivatives=p_L is not None)
         backward = () if p_L is None else walk.backward(p_L[:, c % n_inputs])
         parts.append([*forward, *backward])
-    logs = [torch.cat(group, dim=-1).T.double().cpu().numpy() for group in zip(*parts, strict=True)]
+    logs = [torch.cat(group, dim=-1).T.cpu().numpy() for group in zip(*parts, strict=True)]
     logs = [log.reshape(n_beta, n_inputs, len(recorded)) for log in logs]
     empty = np.empty((n_beta, n_inputs, 0))
     return Propagation(
@@ -267,141 +273,9 @@ def propagate_stacks(
         log_hidden_change=logs[1],
         log_backward=logs[2] if p_L is not None else empty,
         log_backward_change=logs[3] if p_L is not None else empty,
-        hidden_norm=torch.linalg.vector_norm(h_0, dim=0).double().cpu().numpy(),
+        hidden_norm=column_norms(h_0).cpu().numpy(),
         depth=depth,
     )
-
-
-class _ScaledState:
-    """Columns ``2**exponent · (share · start + change)``, followed without overflow."""
-
-    def __init__(self, start: Tensor) -> None:
-        self.norm = torch.linalg.vector_norm(start, dim=0)
-        self.start = start / self.norm
-        self.change = torch.zeros_like(start)
-        self.share = torch.ones_like(self.norm)
-        self.exponent = torch.zeros_like(self.norm, dtype=torch.float64)
-
-    def value(self) -> Tensor:
-        return torch.addcmul(self.change, self.share, self.start)
-
-    def rescale(self) -> None:
-        """Move the power of two of each column's size to its exponent: exact in any format."""
-        size = torch.maximum(self.change.abs().amax(0), self.share)
-        exponent = torch.frexp(size).exponent
-        # Beyond the format's range both count as zero; the sizes come closer at the next call.
-        factor = torch.ldexp(torch.ones_like(size), -exponent)
-        self.change *= factor
-        self.share *= factor
-        # Subnormal shares slow the arithmetic down and no longer change the sum.
-        self.share = torch.where(self.share < torch.finfo(size.dtype).eps ** 4, 0.0, self.share)
-        self.exponent += exponent
-
-    def log_norms(self) -> tuple[Tensor, Tensor]:
-        """Return the logarithms of the norms of the state and of its change, over the start's."""
-        shift = self.exponent * math.log(2)
-        state = torch.linalg.vector_norm(self.value(), dim=0).double().log()
-        # The start's share is 2**-exponent, in full precision even where it was flushed.
-        return state + shift, torch.linalg.vector_norm(self.change, dim=0).double().log() + shift
-
-
-class _Walk:
-    """One block of columns, forwards and backwards through the stacks."""
-
-    def __init__(
-        self,
-        V: Tensor,
-        W: Tensor | None,
-        alpha: Tensor,
-        activation: Activation,
-        recorded: list[int],
-        interval: int | None,
-    ) -> None:
-        self.V, self.W, self.alpha, self.activation = V, W, alpha, activation
-        self.recorded, self.interval = recorded, interval
-        self.depth = V.shape[0]
-        self.derivatives: Tensor | None = None
-
-    def forward(self, h_0: Tensor, keep_derivatives: bool) -> tuple[Tensor, Tensor]:
-        slopes = self.activation.slopes
-        state = _ScaledState(h_0)
-        if slopes is None:  # the activation sees the true size
-            state.start, state.change = h_0, torch.zeros_like(h_0)
-        if keep_derivatives:
-            kind = torch.bool if slopes is not None else h_0.dtype
-            self.derivatives = torch.empty((self.depth, *h_0.shape), dtype=kind, device=h_0.device)
-        logs = {0: state.log_norms()} if 0 in self.recorded else {}
-        wanted = set(self.recorded)
-        for k in range(self.depth):
-            h = state.value()
-            z = h if self.W is None else self.W[k] @ h
-            if self.derivatives is not None:
-                if slopes is not None:
-                    torch.gt(z, 0, out=self.derivatives[k])
-                else:
-                    self.derivatives[k] = self.activation.derivative(z)
-            a = (
-                z.relu_()
-                if slopes == (1.0, 0.0) and self.W is not None
-                else self.activation.function(z)
-            )
-            state.change.addcmul_(self.V[k] @ a, self.alpha)
-            if slopes is not None and self.interval and (k + 1) % self.interval == 0:
-                state.rescale()
-            if k + 1 in wanted:
-                logs[k + 1] = state.log_norms()
-        states, changes = self._stack(logs)
-        if slopes is None:  # the start was not of norm one
-            log_start = state.norm.double().log()
-            return _overflow_to_inf(states - log_start), _overflow_to_inf(changes - log_start)
-        return states, changes
-
-    def backward(self, p_L: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.derivatives is not None
-        slopes = self.activation.slopes
-        state = _ScaledState(p_L)
-        wanted = set(self.recorded)
-        logs = {self.depth: state.log_norms()} if self.depth in wanted else {}
-        for k in reversed(range(self.depth)):
-            q = self.V[k].T @ state.value()
-            if slopes is None or slopes == (1.0, 0.0):
-                q *= self.derivatives[k]
-            else:
-                q = torch.where(self.derivatives[k], slopes[0] * q, slopes[1] * q)
-            u = q if self.W is None else self.W[k].T @ q
-            state.change.addcmul_(u, self.alpha)
-            if self.interval and k % self.interval == 0:
-                state.rescale()
-            if k in wanted:
-                logs[k] = state.log_norms()
-        return self._stack(logs)
-
-    def _stack(self, logs: dict[int, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        state, change = zip(*(logs[k] for k in self.recorded), strict=True)
-        return torch.stack(state), torch.stack(change)
-
-
-def _overflow_to_inf(log: Tensor) -> Tensor:
-    return torch.where(log.isnan(), torch.inf, log)
-
-
-def _rescaling_interval(
-    V: Tensor, W: Tensor | None, branch_scale: np.ndarray, activation: Activation
-) -> int | None:
-    """Return after how many layers a state may have grown by the headroom, at the most.
-
-    A layer multiplies the norm by at most 1 + α·lip·‖V‖·‖W‖ (Frobenius norms).
-    """
-    norms = torch.linalg.vector_norm(V.flatten(1), dim=1).double()
-    if W is not None:
-        norms = norms * torch.linalg.vector_norm(W.flatten(1), dim=1).double()
-    if not bool(torch.isfinite(norms).all()):
-        raise ValueError("`network` must have finite weights; got NaN or infinity in V or W")
-    if activation.slopes is None:
-        return 1
-    slope = max(map(abs, activation.slopes))
-    growth = 1.0 + float(np.max(branch_scale)) * slope * float(norms.max())
-    return max(1, int(_LOG_HEADROOM / math.log(growth))) if growth > 1.0 else None
 
 
 def _exponents(
@@ -440,7 +314,10 @@ def _layer_indices(layers: Literal["all", "ends"] | Sequence[int], depth: int) -
         if layers not in ("all", "ends"):
             raise ValueError(f"`layers` must be 'all', 'ends' or indices; got {layers!r}")
         return list(range(depth + 1)) if layers == "all" else [0, depth]
-    indices = sorted({int(k) for k in layers} | {0, depth})
+    try:
+        indices = sorted({operator.index(k) for k in layers} | {0, depth})
+    except TypeError:
+        raise ValueError(f"`layers` must be 'all', 'ends' or indices; got {layers!r}") from None
     if indices[0] < 0 or indices[-1] > depth:
         raise ValueError(f"`layers` must lie between 0 and the depth {depth}; got {layers!r}")
     return indices

@@ -17,7 +17,7 @@ from typing import Literal
 from torch import Tensor
 
 from scalinglimits.laws import DepthLaw, Independent, Normal
-from scalinglimits.residual._checks import positive_integer
+from scalinglimits.residual._checks import depth_law, positive_integer
 from scalinglimits.residual.model import branch_scale_from_beta
 from scalinglimits.residual.response import response_moments
 
@@ -89,6 +89,7 @@ def regime(
         critical exponent as the depth grows.
 
     Raises:
+        TypeError: if ``weights`` is not a law across depth.
         ValueError: if a size is not a positive integer, ``beta`` is not finite, or branch or
             activation do not fit.
 
@@ -102,7 +103,7 @@ def regime(
     """
     depth = positive_integer("depth", depth)
     alpha = branch_scale_from_beta(beta, depth)
-    law: DepthLaw = Independent(Normal()) if weights is None else weights
+    law: DepthLaw = Independent(Normal()) if weights is None else depth_law(weights)
     moments = response_moments(law, depth, width=width, branch=branch, activation=activation)
     size, gradient_size = math.sqrt(moments.hidden[0]), math.sqrt(moments.gradient[0])
     change, gradient_change = alpha * size, alpha * gradient_size

@@ -37,7 +37,7 @@ import numpy as np
 from torch import Tensor
 
 from scalinglimits.laws import DepthLaw
-from scalinglimits.residual._checks import positive_integer
+from scalinglimits.residual._checks import depth_law, positive_integer
 from scalinglimits.residual.activations import resolve_activation
 from scalinglimits.residual.model import branch_activation
 
@@ -92,19 +92,26 @@ def response_moments(
         The moments, for each depth.
 
     Raises:
-        ValueError: if a size is not a positive integer or the activation is not positively
-            homogeneous.
+        TypeError: if ``weights`` is not a law across depth.
+        ValueError: if a size is not a positive integer, ``total_depth`` is less than a depth, or
+            the activation is not positively homogeneous.
 
     Example:
         >>> from scalinglimits.laws import Independent, Normal
         >>> response_moments(Independent(Normal()), [100], width=40).hidden
         array([50.])
     """
+    depth_law(weights)
     width = positive_integer("width", width)
     sizes = np.array([positive_integer("depths", n) for n in np.atleast_1d(depths).tolist()])
     slopes = resolve_activation(branch_activation(branch, activation)).slopes
     if slopes is None:
         raise ValueError(f"`activation` must be positively homogeneous; got {activation!r}")
+    if total_depth is not None and positive_integer("total_depth", total_depth) < sizes.max():
+        raise ValueError(
+            f"`total_depth` must be at least the greatest of `depths`, {sizes.max()}; "
+            f"got {total_depth}"
+        )
     moments = []
     for depth in sizes.tolist():
         gamma = np.asarray(weights.autocovariance(total_depth or depth), dtype=np.float64)[:depth]
