@@ -65,15 +65,15 @@ def test_autocovariance_shapes():
 def test_covariance_is_exact(n, hurst):
     amplitudes = _fgn_amplitudes(n, float(hurst))
     exact = toeplitz(fgn_autocovariance(n, hurst))
-    width = 2 * (len(amplitudes) - 1)
+    width = len(amplitudes)
     covariance = covariance_of(
         lambda noise: _circulant.paths_from_noise(noise, amplitudes)[:, :n], width
     )
     np.testing.assert_allclose(covariance, exact, atol=1e-12)
     covariance = covariance_of(
-        lambda noise: _circulant.tensor_paths_from_noise(torch.from_numpy(noise), amplitudes)[
-            :, :n
-        ],
+        lambda noise: _circulant.tensor_paths_from_noise(
+            torch.from_numpy(noise), torch.tensor(amplitudes)
+        )[:, :n],
         width,
     )
     np.testing.assert_allclose(covariance, exact, atol=1e-12)
@@ -82,10 +82,10 @@ def test_covariance_is_exact(n, hurst):
 def test_covariance_is_exact_when_the_circulant_is_longer_than_needed():
     n = 127  # prime, so that the fast length is greater
     amplitudes = _fgn_amplitudes(n, 0.9)
-    assert len(amplitudes) - 1 > n
+    assert len(amplitudes) > 2 * n
     covariance = covariance_of(
         lambda noise: _circulant.paths_from_noise(noise, amplitudes)[:, :n],
-        2 * (len(amplitudes) - 1),
+        len(amplitudes),
     )
     np.testing.assert_allclose(covariance, toeplitz(fgn_autocovariance(n, 0.9)), atol=1e-12)
 
@@ -151,6 +151,7 @@ def test_block_size_does_not_matter(kind, dtype, n, monkeypatch):
     draws = []
     for numbers in (1, 300, 1000, 1 << 20):
         monkeypatch.setattr(_circulant, "_BLOCK_NUMBERS", numbers)
+        monkeypatch.setattr(_circulant, "_LEAST_ROWS", 1 + numbers % 7)
         draws.append(
             fractional_gaussian_noise(
                 n, 0.8, (4, 5), generator=make_generators()[kind], dtype=types[kind]
@@ -185,7 +186,7 @@ def test_precisions_agree():
 def test_single_precision_transform_is_that_of_double_precision():
     noise = np.random.default_rng(0).standard_normal((3, 2000)).astype(np.float32)
     amplitudes = _fgn_amplitudes(1000, 0.9)
-    single = _circulant.paths_from_noise(noise, amplitudes)
+    single = _circulant.paths_from_noise(noise, amplitudes.astype(np.float32))
     double = _circulant.paths_from_noise(noise.astype(np.float64), amplitudes)
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, double, atol=2e-5)

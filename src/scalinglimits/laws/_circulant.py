@@ -41,6 +41,8 @@ __all__ = [
 
 _BLOCK_NUMBERS = 1 << 17
 """Random numbers in one block: one megabyte in float64, so that a block stays in cache."""
+_LEAST_ROWS = 4
+"""The FFT transforms up to four long paths in the lanes of one register."""
 _DEVICE_BLOCK_NUMBERS = 1 << 26
 """The same for an accelerator, which wants large batches."""
 
@@ -65,14 +67,14 @@ def mode_amplitudes(eigenvalues: np.ndarray) -> np.ndarray:
         eigenvalues: Those of the circulant, float64, of shape (N/2 + 1,).
 
     Returns:
-        :math:`(\sqrt{\lambda_0/N}, \sqrt{\lambda_1/(2N)}, …, \sqrt{\lambda_{N/2}/N})`, of shape
-        (N/2 + 1,): the halves of the inner amplitudes, because the inverse real FFT counts each
-        inner mode twice. Negative eigenvalues, which are rounding, count as zero.
+        The amplitude that goes with each of :math:`z_0, …, z_{N-1}`, of shape (N,). Those of
+        the inner modes are halved to :math:`\sqrt{\lambda_k/(2N)}`, because the inverse real FFT
+        counts each inner mode twice. Negative eigenvalues, which are rounding, count as zero.
     """
     half = eigenvalues.shape[0] - 1
     shares = np.maximum(eigenvalues, 0.0) / (2 * half)
-    shares[1:half] *= 0.5
-    amplitudes: np.ndarray = np.sqrt(shares)
+    amplitudes = np.repeat(np.sqrt(0.5 * shares[:half]), 2)
+    amplitudes[0], amplitudes[1] = math.sqrt(shares[0]), math.sqrt(shares[half])
     return amplitudes
 
 
@@ -82,46 +84,44 @@ def paths_from_noise(noise: np.ndarray, amplitudes: np.ndarray) -> np.ndarray:
     Args:
         noise: Standard normal numbers, float32 or float64, of shape (paths, width) with
             width at least N; the numbers beyond N are not used.
-        amplitudes: What `mode_amplitudes` returns, of shape (N/2 + 1,).
+        amplitudes: What `mode_amplitudes` returns, in the noise's precision, of shape (N,).
 
     Returns:
         Paths in the noise's precision, of shape (paths, N).
     """
-    half = amplitudes.shape[0] - 1
+    size = amplitudes.shape[0]
     # As real numbers the half-spectrum is (Re, Im) of N/2 + 1 modes. The noise has the same
     # order, with the Nyquist mode's number in the place of the zero mode's imaginary part.
-    factors = np.repeat(amplitudes[:half], 2).astype(noise.dtype)
-    factors[1] = amplitudes[half]
-    spectrum = np.empty((noise.shape[0], 2 * half + 2), dtype=noise.dtype)
-    np.multiply(noise[:, : 2 * half], factors, out=spectrum[:, : 2 * half])
-    spectrum[:, 2 * half] = spectrum[:, 1]
+    spectrum = np.empty((noise.shape[0], size + 2), dtype=noise.dtype)
+    np.multiply(noise[:, :size], amplitudes, out=spectrum[:, :size])
+    spectrum[:, size] = spectrum[:, 1]
     spectrum[:, 1] = 0.0
-    spectrum[:, 2 * half + 1] = 0.0
+    spectrum[:, size + 1] = 0.0
     modes = spectrum.view(np.complex64 if noise.dtype == np.float32 else np.complex128)
-    paths: np.ndarray = fft.irfft(modes, 2 * half, axis=1, norm="forward", overwrite_x=True)
+    paths: np.ndarray = fft.irfft(modes, size, axis=1, norm="forward", overwrite_x=True)
     return paths
 
 
-def tensor_paths_from_noise(noise: torch.Tensor, amplitudes: np.ndarray) -> torch.Tensor:
+def tensor_paths_from_noise(noise: torch.Tensor, amplitudes: torch.Tensor) -> torch.Tensor:
     """Do what `paths_from_noise` does, with PyTorch on the noise's device.
 
     Args:
         noise: Standard normal numbers of shape (paths, width), width at least N.
-        amplitudes: What `mode_amplitudes` returns.
+        amplitudes: What `mode_amplitudes` returns, of the noise's type and device.
 
     Returns:
         Paths of shape (paths, N).
     """
     import torch
 
-    half = amplitudes.shape[0] - 1
-    scale = torch.tensor(amplitudes, dtype=noise.dtype, device=noise.device)
-    pairs = noise[:, : 2 * half].reshape(-1, half, 2)
-    spectrum = torch.zeros((noise.shape[0], half + 1, 2), dtype=noise.dtype, device=noise.device)
-    spectrum[:, :half] = pairs * scale[:half, None]
-    spectrum[:, half, 0] = pairs[:, 0, 1] * scale[half]
-    spectrum[:, 0, 1] = 0.0
-    return torch.fft.irfft(torch.view_as_complex(spectrum), 2 * half, dim=1, norm="forward")
+    size = amplitudes.shape[0]
+    spectrum = noise.new_empty((noise.shape[0], size + 2))
+    spectrum[:, :size] = noise[:, :size] * amplitudes
+    spectrum[:, size] = spectrum[:, 1]
+    spectrum[:, 1] = 0.0
+    spectrum[:, size + 1] = 0.0
+    modes = torch.view_as_complex(spectrum.view(-1, size // 2 + 1, 2))
+    return torch.fft.irfft(modes, size, dim=1, norm="forward")
 
 
 def draw_paths(
@@ -149,16 +149,18 @@ def draw_paths(
         Paths of shape (*size, length), or (length, *size) if ``time_first``, in the source's
         working precision.
     """
-    width = _stretch(2 * (amplitudes.shape[0] - 1), source)
-    amplitudes = amplitudes * scale if scale != 1.0 else amplitudes
+    collect: Any
+    transform: Any
     if source.on_host:
-        return _collect_on_host(
-            lambda noise: paths_from_noise(noise, amplitudes)[:, :length],
-            width, length, size, source, time_first=time_first, cumulative=cumulative,
-        )  # fmt: skip
-    return _collect_on_device(
-        lambda noise: tensor_paths_from_noise(noise, amplitudes)[:, :length],
-        width, length, size, source, time_first=time_first, cumulative=cumulative,
+        collect, transform = _collect_on_host, paths_from_noise
+        factors = (amplitudes * scale).astype(source.host_dtype)
+    else:
+        collect, transform = _collect_on_device, tensor_paths_from_noise
+        factors = source.working(amplitudes * scale)
+    return collect(
+        lambda noise: transform(noise, factors)[:, :length],
+        _stretch(amplitudes.shape[0], source), length, size, source,
+        time_first=time_first, cumulative=cumulative,
     )  # fmt: skip
 
 
@@ -211,7 +213,7 @@ def _collect_on_host(
     steps = length + cumulative
     result = np.empty((steps, count) if time_first else (count, steps), dtype=dtype)
     by_path = result.T if time_first else result
-    rows = max(1, min(count, _BLOCK_NUMBERS // width))
+    rows = max(1, min(count, max(_LEAST_ROWS, _BLOCK_NUMBERS // width)))
     noise = np.empty((rows, width), dtype=dtype)
     for start in range(0, count, rows):
         block = noise[: min(rows, count - start)]

@@ -61,8 +61,8 @@ class Source(Protocol):
         """Return the inverse error function of ``values``."""
         ...
 
-    def matmul(self, matrix: np.ndarray, values: Array) -> Array:
-        """Return ``matrix @ values`` in the working precision, where the values are."""
+    def working(self, constants: np.ndarray) -> Array:
+        """Return constants in the working precision, where numbers are drawn."""
         ...
 
     def fill_normal(self, buffer: np.ndarray) -> None:
@@ -133,9 +133,8 @@ class _NumPySource:
         result: np.ndarray = special.erfinv(values)
         return result
 
-    def matmul(self, matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-        product: np.ndarray = matrix.astype(self.host_dtype, copy=False) @ values
-        return product
+    def working(self, constants: np.ndarray) -> np.ndarray:
+        return constants.astype(self.host_dtype, copy=False)
 
     def fill_normal(self, buffer: np.ndarray) -> None:
         self._generator.standard_normal(out=buffer, dtype=buffer.dtype.type)
@@ -188,9 +187,8 @@ class _TorchSource:
     def erfinv(self, values: torch.Tensor) -> torch.Tensor:
         return self._torch.erfinv(values)
 
-    def matmul(self, matrix: np.ndarray, values: torch.Tensor) -> torch.Tensor:
-        factor = self._torch.tensor(matrix, dtype=self._working, device=self._draws_on)
-        return factor @ values
+    def working(self, constants: np.ndarray) -> torch.Tensor:
+        return self._torch.tensor(constants, dtype=self._working, device=self._draws_on)
 
     def fill_normal(self, buffer: np.ndarray) -> None:
         self._torch.from_numpy(buffer).normal_(generator=self._generator)

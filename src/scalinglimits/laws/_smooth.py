@@ -139,11 +139,11 @@ def grid_amplitudes(depth: int, length_scale: float, increments: bool) -> np.nda
     else:
         row = np.exp(-0.5 * (lags / steps) ** 2) + np.exp(-0.5 * ((2 * half - lags) / steps) ** 2)
         spectrum = circulant_eigenvalues(row)
-    amplitudes = mode_amplitudes(np.asarray(spectrum))
+    eigenvalues = np.maximum(spectrum, 0.0)
     if increments:
-        amplitudes = amplitudes * 2.0 * np.sin(0.5 * np.pi * lags / half)
-    # The variance is the sum over all modes; the inner amplitudes are halved (see there).
-    variance = amplitudes[0] ** 2 + amplitudes[-1] ** 2 + 4.0 * np.sum(amplitudes[1:-1] ** 2)
-    amplitudes = amplitudes / math.sqrt(variance)
+        eigenvalues *= np.sin(0.5 * np.pi * lags / half) ** 2
+    # The variance is the mean of all eigenvalues, of which the inner ones come twice.
+    mean = (eigenvalues[0] + 2.0 * np.sum(eigenvalues[1:-1]) + eigenvalues[-1]) / (2 * half)
+    amplitudes = mode_amplitudes(eigenvalues / mean)
     amplitudes.setflags(write=False)
     return amplitudes

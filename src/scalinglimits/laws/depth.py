@@ -15,7 +15,7 @@ law                      the sum grows as            critical :math:`\beta`
 =======================  ==========================  ====================
 
 Reference:
-    "Scaling ResNets in the Large-depth Regime", sections 3 (independent), 4.1 (smooth) and 4.3
+    "Scaling ResNets in the Large-depth Regime", sections 2 (independent), 3 (smooth) and 4.1
     (fractional).
 """
 
@@ -328,4 +328,4 @@ def _draw_smooth(
         amplitudes = _smooth.grid_amplitudes(depth, length_scale, increments)
         return source.deliver(draw_paths(amplitudes, depth, size, source, time_first=True))
     waves = source.normal((factor.shape[1], int(np.prod(size, dtype=np.int64))))
-    return source.deliver(source.matmul(factor, waves).reshape((depth, *size)))
+    return source.deliver((source.working(factor) @ waves).reshape((depth, *size)))

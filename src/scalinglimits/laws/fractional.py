@@ -18,8 +18,8 @@ non-negative for every :math:`H` and :math:`n'` (Dietrich and Newsam 1997 for
 0 in place of the middle entry they are not.
 
 Reference:
-    "Scaling ResNets in the Large-depth Regime", section 4.3: weights whose increments across
-    depth are those of fractional Brownian motion.
+    "Scaling ResNets in the Large-depth Regime", section 4.1: weights that are, across depth,
+    increments of fractional Brownian motion.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ that of the contrasts (restricted likelihood), which unknown means do not bias:
 :math:`\tfrac m2\log(1^\top T^{-1}1/n)`.
 
 Reference:
-    "Scaling ResNets in the Large-depth Regime", section 4.3: the regularity of trained weights
-    decides the critical branch scale.
+    "Scaling ResNets in the Large-depth Regime", section 4: the regularity of the weights
+    across depth decides the critical branch scale.
 """
 
 from __future__ import annotations
