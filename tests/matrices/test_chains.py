@@ -58,7 +58,7 @@ def chains_of_both_spaces(z, u, v, length):
 
 def test_moments_at_finite_width():
     """Means zero, exact variances, no correlation between chains, at m = 12."""
-    m, samples, length = 12, 3000, 3
+    m, samples, length = 12, 1500, 3
     rng = np.random.default_rng(1)
     products = np.empty((samples, 2, length + 1, length + 1))
     for s in range(samples):

@@ -16,7 +16,7 @@ from .programs import (
     run_on_demand,
 )
 
-SAMPLES = 1500
+SAMPLES = 1200
 ALPHA = 1e-5
 ARRAYS = {GaussianMatrix: gaussian_arrays, HaarMatrix: haar_arrays}
 
@@ -58,7 +58,7 @@ def check_same_law(first, second, rng):
         a, b = one[:, :12] ** order, two[:, :12] ** order
         error = np.sqrt(a.var(axis=0) / len(a) + b.var(axis=0) / len(b))
         z = (a.mean(axis=0) - b.mean(axis=0)) / error
-        # 48 two-sided tests, n = 1500: beyond 5.5 with probability 48 * 4e-8 < 1e-5.
+        # 48 two-sided tests, n = 1200: beyond 5.5 with probability 48 * 4e-8 < 1e-5.
         assert np.abs(z).max() < 5.5, (order, z)
 
 

@@ -197,7 +197,7 @@ class TestEntries:
     def test_one_entry_of_a_gaussian_vector_is_gaussian(self, width):
         rng = np.random.default_rng(5)
         values = []
-        for _ in range(3000):
+        for _ in range(1500):
             space = NeuronSpace(width, generator=rng)
             values.append(entries(space, space.draw(3), 1)[0])
         values = np.array(values)
@@ -243,7 +243,7 @@ class TestHaarBlocks:
     def test_corner_has_the_haar_law(self, path, size):
         """Every entry has the law of a coordinate on the sphere; corners agree with QR's."""
         rng = np.random.default_rng(1)
-        samples = 3000
+        samples = 1500
         grown = np.empty((samples, 3, 2))
         for i in range(samples):
             block = HaarBlock(size)

@@ -33,14 +33,14 @@ For the theory see `docs/random-matrices.md`; letters and equation numbers are t
 "Infinite-width limit of deep linear neural networks" (L).
 """
 
-from .base import VARIANCE_MODES, RandomMatrix
-from .chains import MAX_CHAIN_LENGTH, chain_variance, loopless_chain
-from .dense import DenseMatrix
-from .entries import entries
-from .gaussian import GaussianMatrix
-from .haar import HaarMatrix
-from .haar_blocks import HaarBlock
-from .spaces import MAX_WIDTH, EntryLaw, NeuronSpace
+from scalinglimits.matrices.base import VARIANCE_MODES, RandomMatrix
+from scalinglimits.matrices.chains import MAX_CHAIN_LENGTH, chain_variance, loopless_chain
+from scalinglimits.matrices.dense import DenseMatrix
+from scalinglimits.matrices.entries import entries
+from scalinglimits.matrices.gaussian import GaussianMatrix
+from scalinglimits.matrices.haar import HaarMatrix
+from scalinglimits.matrices.haar_blocks import HaarBlock
+from scalinglimits.matrices.spaces import MAX_WIDTH, EntryLaw, NeuronSpace
 
 __all__ = [
     "MAX_CHAIN_LENGTH",

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ._anchors import Anchors
-from .haar_blocks import ZERO_PIVOT, HaarBlock
+from scalinglimits.matrices._anchors import Anchors
+from scalinglimits.matrices.haar_blocks import ZERO_PIVOT, HaarBlock
 
 __all__ = ["FiniteNeurons", "InfiniteNeurons"]
 

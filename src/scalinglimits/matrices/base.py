@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .spaces import NeuronSpace, child_generator
+from scalinglimits.matrices.spaces import NeuronSpace, child_generator
 
 __all__ = ["VARIANCE_MODES", "RandomMatrix"]
 

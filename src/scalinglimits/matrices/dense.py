@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from .base import RandomMatrix
-from .spaces import EntryLaw, NeuronSpace
+from scalinglimits.matrices.base import RandomMatrix
+from scalinglimits.matrices.spaces import EntryLaw, NeuronSpace
 
 __all__ = ["DenseMatrix"]
 

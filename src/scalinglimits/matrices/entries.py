@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .spaces import NeuronSpace
+from scalinglimits.matrices.spaces import NeuronSpace
 
 __all__ = ["entries"]
 

@@ -23,10 +23,10 @@ import math
 
 import numpy as np
 
-from ._storage import Columns
-from .base import RandomMatrix
-from .haar_blocks import grow_gaussian, semidefinite_cholesky
-from .spaces import NeuronSpace
+from scalinglimits.matrices._storage import Columns
+from scalinglimits.matrices.base import RandomMatrix
+from scalinglimits.matrices.haar_blocks import grow_gaussian, semidefinite_cholesky
+from scalinglimits.matrices.spaces import NeuronSpace
 
 __all__ = ["GaussianMatrix"]
 

@@ -21,10 +21,10 @@ import math
 
 import numpy as np
 
-from ._storage import Columns
-from .base import RandomMatrix
-from .haar_blocks import HaarBlock, grow_gaussian, semidefinite_cholesky
-from .spaces import NeuronSpace, child_generator
+from scalinglimits.matrices._storage import Columns
+from scalinglimits.matrices.base import RandomMatrix
+from scalinglimits.matrices.haar_blocks import HaarBlock, grow_gaussian, semidefinite_cholesky
+from scalinglimits.matrices.spaces import NeuronSpace, child_generator
 
 __all__ = ["HaarMatrix"]
 
@@ -36,15 +36,16 @@ class _Side:
         self, space: NeuronSpace, size: float, generator: np.random.Generator | None
     ) -> None:
         self.space = space
-        self.share = math.sqrt(space.relative_width / size)
+        width = space.width if space.is_finite else space.relative_width
+        missing = size - width
+        self.share = math.sqrt(width / size)
         self.vectors = Columns()
         self.hidden: NeuronSpace | None = None
         self.hidden_vectors = Columns()
-        missing = size - space.relative_width
         if missing > 0:
             self.hidden_share = math.sqrt(missing / size)
             self.hidden = (
-                NeuronSpace(round(missing), generator=generator)
+                NeuronSpace(missing, generator=generator)
                 if space.is_finite
                 else NeuronSpace(math.inf, relative_width=missing)
             )
@@ -129,8 +130,8 @@ class HaarMatrix(RandomMatrix):
             raise ValueError(f"`tolerance` must be in [0, 1); got {tolerance!r}")
         self.tolerance = tolerance
         n, m = domain.relative_width, codomain.relative_width
-        self._size = max(m, n)
         self._full_rank = max(domain.width, codomain.width)
+        self._size = self._full_rank if domain.is_finite else max(m, n)
         child = None if self.generator is None else child_generator(self.generator)
         self._into = _Side(domain, self._size, child)
         self._out = _Side(codomain, self._size, child)

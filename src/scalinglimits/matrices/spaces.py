@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ._anchors import Anchors
-from ._neurons import FiniteNeurons, InfiniteNeurons
-from .haar_blocks import bartlett_factor
+from scalinglimits.matrices._anchors import Anchors
+from scalinglimits.matrices._neurons import FiniteNeurons, InfiniteNeurons
+from scalinglimits.matrices.haar_blocks import bartlett_factor
 
 __all__ = ["MAX_WIDTH", "EntryLaw", "NeuronSpace"]
 
@@ -49,7 +49,8 @@ class NeuronSpace:
     Args:
         width: number of neurons, from 1 to 10^18, or `math.inf`.
         generator: a NumPy generator or an integer seed. Needed at finite width, and to read
-            actual weights at infinite width.
+            actual weights at infinite width. Two spaces with the same seed would draw the same
+            numbers: give them different seeds, or one generator.
         explicit: the coordinates are the neurons' values divided by the square root of the width,
             so that `dimension` is the width at once. Needed by `DenseMatrix`.
         relative_width: at infinite width, the limit of the ratio of this space's width to the
