@@ -6,8 +6,8 @@ smooth weights at β = 1 (Figures 4, 5). Settings of R, Appendix E, Table 2: res
 in R^64, one output, 50 repetitions with new data and new weights.
 
 Theory drawn beside it. Independent weights: the exact root mean square
-:math:`\sqrt{(1+\alpha^2/2)^L - 1}`, for signal and gradient (R, equations 7 and 10). Smooth weights:
-the exact first-order root mean square :math:`\alpha\sqrt{S_L}`.
+:math:`\sqrt{(1+\alpha^2/2)^L - 1}`, for signal and gradient. Smooth weights: the exact
+first-order root mean square :math:`\alpha\sqrt{S_L}`.
 """
 
 from __future__ import annotations

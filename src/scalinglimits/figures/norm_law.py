@@ -106,9 +106,9 @@ def _compute(request: Request) -> FigureRecord:
         f"Kolmogorov–Smirnov p = {rows[0]['p_value_limit_law']:.2f} against the limit law. Blue: "
         f"{networks} networks with uniform weights, quartiles "
         f"{rows[1]['lower_quartile']:.3f} and {rows[1]['upper_quartile']:.3f} (signal), "
-        f"{rows[2]['lower_quartile']:.3f} and {rows[2]['upper_quartile']:.3f} (gradient). Line: the "
-        f"log-normal limit, quartiles {quartiles[0]:.3f} and {quartiles[2]:.3f}, which is proved "
-        "for the signal and drawn beside the gradient for comparison."
+        f"{rows[2]['lower_quartile']:.3f} and {rows[2]['upper_quartile']:.3f} (gradient). Line: "
+        f"the log-normal limit, quartiles {quartiles[0]:.3f} and {quartiles[2]:.3f}, which is "
+        "proved for the signal and drawn beside the gradient for comparison."
     )
     settings = {"width": _WIDTH, "depth": depth, "networks": networks, "seed": request.seed}
     return FigureRecord("R2", _TITLE, caption, {"": table, "samples": values}, settings)
@@ -121,7 +121,7 @@ def _draw(record: FigureRecord) -> Figure:
     samples = dict(tuple(record.tables["samples"].groupby("sample")["ratio"]))
     limit = limit_norm_law(record.settings["width"])
     figure, axes = panels(1, 2, size=(4.2, 3.4))
-    grid = np.linspace(*limit.ppf([1e-4, 1 - 1e-4]), 300)
+    grid = np.linspace(limit.ppf(1e-4), limit.ppf(1 - 1e-4), 300)
     bins = np.linspace(grid[0], grid[-1], 41)
     for ax, name, title, x in (
         (axes[0, 0], "networks, signal", "(a) signal", r"$\|h_L\|\,/\,\|h_0\|$"),

@@ -27,7 +27,8 @@ _TITLE = "R, Figure 6: fractional Brownian motion"
 
 def _compute(request: Request) -> FigureRecord:
     steps = 500 if request.quick else 2000
-    rows, estimates = [], []
+    rows: list[pd.DataFrame] = []
+    estimates: list[tuple[float, ...]] = []
     for hurst in _HURST:
         rng = np.random.default_rng(derive_seed(request.seed, f"{hurst:g}"))
         paths = fractional_brownian_motion(steps, hurst, (_PATHS,), horizon=1.0, generator=rng)
@@ -41,9 +42,9 @@ def _compute(request: Request) -> FigureRecord:
         )
     table = pd.DataFrame(estimates, columns=["hurst", "estimate", "lower", "upper"])
     caption = (
-        f"{_PATHS} paths of {steps} steps for each Hurst index, drawn exactly; shaded: one standard "
-        "deviation t^H on either side. Hurst index estimated back from the increments, with its "
-        "95 % interval: "
+        f"{_PATHS} paths of {steps} steps for each Hurst index, drawn exactly; shaded: one "
+        "standard deviation t^H on either side. Hurst index estimated back from the increments, "
+        "with its 95 % interval: "
         + "; ".join(f"{h:g}: {e:.3f} [{lo:.3f}, {up:.3f}]" for h, e, lo, up in estimates)
         + "."
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_TITLE = "R, Figure 7: identity, explosion, and the boundary between them"
+_TITLE = "Identity, explosion, and the boundary between them"
 _DEPTHS_TITLE = "R, Figure 7, continued: the boundary at finite depth"
 _NAMES = {"hidden_change": "signal", "gradient_change": "gradient"}
 _SYMBOLS = {
@@ -35,12 +35,13 @@ _CHANGE_LIMIT = 2.0
 """The colour scale ends at changes of 10^±2."""
 
 
-def phase_record(diagram: PhaseDiagram, name: str = "phase") -> FigureRecord:
+def phase_record(diagram: PhaseDiagram, name: str = "phase", title: str = _TITLE) -> FigureRecord:
     """Turn a phase diagram into the record of a figure.
 
     Args:
         diagram: the measurement.
         name: of the record.
+        title: of the drawing.
 
     Returns:
         The record, with the heat maps as its main table and ``critical`` beside it.
@@ -71,7 +72,7 @@ def phase_record(diagram: PhaseDiagram, name: str = "phase") -> FigureRecord:
         "inputs": diagram.inputs,
     }
     tables = {"": diagram.to_frame(), "critical": critical}
-    return FigureRecord(name, _TITLE, caption, tables, settings)
+    return FigureRecord(name, title, caption, tables, settings)
 
 
 def draw_phase_diagram(record: FigureRecord) -> Figure:
@@ -156,14 +157,14 @@ def _heat_map(ax: Axes, cells: pd.DataFrame) -> Any:
 
 
 def _compute(request: Request) -> FigureRecord:
-    options = {key: value for key, value in request.sweep_options().items()}
+    options = request.sweep_options()
     if request.quick:
         diagram = phase_diagram(
             np.linspace(0.05, 0.97, 12), np.linspace(0, 1.3, 27), depth=200, draws=3, **options
         )
     else:
         diagram = phase_diagram(np.linspace(0.05, 0.97, 51), np.linspace(0, 1.3, 70), **options)
-    return phase_record(diagram, "R7")
+    return phase_record(diagram, "R7", f"R, Figure 7: {_TITLE.lower()}")
 
 
 def _compute_depths(request: Request) -> FigureRecord:
@@ -209,8 +210,8 @@ def _compute_depths(request: Request) -> FigureRecord:
     caption = (
         f"Critical exponent fitted over the last two octaves of depth, width 40, {draws} weight "
         "draws a point, with 95 % intervals. Lines: exact first-order theory; dotted: max(H, ½). "
-        f"Root mean square deviation from the theory: {np.sqrt((deviation**2).mean()):.2f} standard "
-        "errors. Signal, mean over depths of the fit less the theory's shift: "
+        f"Root mean square deviation from the theory: {np.sqrt((deviation**2).mean()):.2f} "
+        "standard errors. Signal, mean over depths of the fit less the theory's shift: "
         + ", ".join(f"{value:.3f} at H = {h:g}" for h, value in mean.items())
         + ". For the gradient the shift is large at every practical depth: the part that grows as "
         "L^2H has weight 1/width."
@@ -251,7 +252,7 @@ def _draw_depths(record: FigureRecord) -> Figure:
 
 
 FIGURES = (
-    FigureSpec("R7", _TITLE, _compute, draw_phase_diagram),
+    FigureSpec("R7", f"R, Figure 7: {_TITLE.lower()}", _compute, draw_phase_diagram),
     FigureSpec("R7-depths", _DEPTHS_TITLE, _compute_depths, _draw_depths),
 )
 """The phase diagram, and its shift with depth."""

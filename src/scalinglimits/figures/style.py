@@ -34,7 +34,7 @@ _STYLE: dict[str, Any] = {
 
 def styled() -> AbstractContextManager[None]:
     """Return a context in which new drawings have the look of this module."""
-    return mpl.rc_context(_STYLE)
+    return mpl.rc_context(_STYLE)  # type: ignore[arg-type]
 
 
 def panels(

@@ -16,7 +16,7 @@ from scalinglimits.residual.exact import limit_norm_law, norm_ratio_samples
 from scalinglimits.residual.model import BRANCHES, ResidualNetwork
 from scalinglimits.residual.phase import PhaseDiagram, phase_diagram
 from scalinglimits.residual.propagation import Propagation, propagate, propagate_stacks
-from scalinglimits.residual.regime import Regime, regime
+from scalinglimits.residual.regime import Regime, classify_change, regime
 from scalinglimits.residual.response import ResponseMoments, response_moments
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "ResponseMoments",
     "regime",
     "Regime",
+    "classify_change",
     "phase_diagram",
     "PhaseDiagram",
 ]

@@ -141,15 +141,15 @@ def resolve_activation(activation: str | Callable[[Tensor], Tensor]) -> Activati
 def _homogeneous_slopes(function: Callable[[Tensor], Tensor]) -> tuple[float, float] | None:
     """Return the slopes on either side of 0 if the function is positively homogeneous."""
     parameter = next(function.parameters(), None) if isinstance(function, nn.Module) else None
-    like: dict[str, torch.device | torch.dtype] = (
-        {"dtype": torch.float64, "device": torch.device("cpu")}
+    dtype, device = (
+        (torch.float64, torch.device("cpu"))
         if parameter is None
-        else {"dtype": parameter.dtype, "device": parameter.device}
+        else (parameter.dtype, parameter.device)
     )
-    probes = torch.tensor(_PROBES, dtype=torch.float64).to(**like)  # type: ignore[call-overload]
-    if probes.is_meta:
+    if device.type == "meta":
         return None
-    with torch.no_grad():
+    with torch.no_grad(), device:  # whatever device the caller has made the default
+        probes = torch.tensor(_PROBES, dtype=dtype)
         column = probes[:, None].clone()
         try:
             values = function(column)
@@ -164,11 +164,13 @@ def _homogeneous_slopes(function: Callable[[Tensor], Tensor]) -> tuple[float, fl
             raise ValueError(
                 f"`activation` must not overwrite its argument; got {function!r} (inplace=True?)"
             )
-        if not torch.allclose(values[:, 0], function(probes), equal_nan=True):
+        half = len(probes) // 2  # in other company an entry must keep its value
+        parts = torch.cat([function(probes[:half]), function(probes[half:])])
+        if not torch.allclose(values[:, 0], parts, equal_nan=True):
             raise ValueError(f"`activation` must act entry by entry; got {function!r}")
         for scale in _SCALES:
             if not torch.allclose(function(scale * probes[:, None]), scale * values, atol=0.0):
                 return None
-        ends = function(torch.tensor([[1.0], [-1.0]], dtype=torch.float64).to(**like))  # type: ignore[call-overload]
+        ends = function(torch.tensor([[1.0], [-1.0]], dtype=dtype))
     # + 0.0 turns −0.0 into 0.0
     return float(ends[0, 0]) + 0.0, -float(ends[1, 0]) + 0.0

@@ -7,7 +7,7 @@ at :math:`\beta_c`, which depends on the weights' law across depth.
 
 from __future__ import annotations
 
-__all__ = ["Regime", "regime"]
+__all__ = ["Regime", "Verdict", "classify_change", "regime"]
 
 import math
 from collections.abc import Callable
@@ -23,11 +23,14 @@ from scalinglimits.residual.response import response_moments
 
 Verdict = Literal["identity", "non-trivial", "explosion"]
 
+"""What a residual network is at initialisation."""
+
 _IDENTITY = 0.1
-"""First-order change below which a network counts as the identity."""
-_EXPLOSION = 3.0
-"""First-order change above which it counts as exploding: independent weights then reach a mean
-square of exp(9)."""
+"""Change, measured or of first order, below which a network counts as the identity."""
+_EXPLOSION = 10.0
+"""Measured change above which a network counts as exploding."""
+_FIRST_ORDER_EXPLOSION = 3.0
+"""The same of the first-order change: independent weights then have a mean square of exp(9)."""
 _TARGET = math.sqrt(0.5)
 """First-order change of the recommended exponent: that of independent res-3 at β = ½."""
 
@@ -56,6 +59,29 @@ class Regime:
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.reason}"
+
+
+def classify_change(change: float) -> Verdict:
+    r"""Name the regime of a measured :math:`\|h_L-h_0\|/\|h_0\|`.
+
+    Args:
+        change: the ratio, at least 0.
+
+    Returns:
+        "identity" below 0.1, "explosion" above 10, else "non-trivial".
+
+    Raises:
+        ValueError: if the ratio is negative or NaN.
+
+    Example:
+        >>> classify_change(0.8)
+        'non-trivial'
+    """
+    if not change >= 0:
+        raise ValueError(f"`change` must be a number of at least 0; got {change!r}")
+    if change < _IDENTITY:
+        return "identity"
+    return "explosion" if change > _EXPLOSION else "non-trivial"
 
 
 def regime(
@@ -111,7 +137,11 @@ def regime(
     if critical is None:
         critical = _local_exponent(law, depth, width, branch, activation)
     verdict: Verdict = (
-        "identity" if change < _IDENTITY else "explosion" if change > _EXPLOSION else "non-trivial"
+        "identity"
+        if change < _IDENTITY
+        else "explosion"
+        if change > _FIRST_ORDER_EXPLOSION
+        else "non-trivial"
     )
     limit: Verdict = (
         "identity" if beta > critical else "explosion" if beta < critical else "non-trivial"
