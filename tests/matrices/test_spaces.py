@@ -95,6 +95,24 @@ class TestDraw:
         np.testing.assert_allclose(np.diagonal(gram), 1.0, rtol=1e-12)
         np.testing.assert_allclose(gram * 5, np.round(gram * 5), atol=1e-12)
 
+    @pytest.mark.parametrize("before", [0, 1])
+    def test_direction_of_signs_is_uniform_for_what_is_known(self, before):
+        """Given earlier signs, the rest of a new vector is uniform in their complement."""
+        rng = np.random.default_rng(1)
+        width, squares = 6, []
+        while len(squares) < 1500:
+            space = NeuronSpace(width, generator=rng)
+            space.draw(before, Sign())
+            space.draw(3)
+            v = space.draw(1, Sign())[:, 0]
+            rest = v[before:]
+            # Two vectors of signs may be parallel.
+            if rest @ rest > 1e-6:
+                squares.append(rest[:2] ** 2 / (rest @ rest))
+        law = stats.beta(0.5, (width - before - 1) / 2)
+        for column in np.array(squares).T:
+            assert stats.kstest(column, law.cdf).pvalue > ALPHA / 2
+
     def test_negative_count(self):
         with pytest.raises(ValueError, match="`count` must be non-negative; got -1"):
             NeuronSpace(math.inf).draw(-1)
