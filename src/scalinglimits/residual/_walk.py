@@ -73,8 +73,8 @@ class ScaledState:
         along = (self.unit * self.change).sum(0, dtype=torch.float64) / self.norm
         near = (change < 0.5) & (self.change_exponent == 0)
         log_near = torch.where(near, (2 * along + change**2).log1p() / 2, 0.0)
-        log_state = torch.where(near, log_near, state.log() + self.exponent * math.log(2))
-        return log_state, change.log() + self.change_exponent * math.log(2)
+        log_state = torch.where(near, log_near, state.log() + self.exponent.double() * math.log(2))
+        return log_state, change.log() + self.change_exponent.double() * math.log(2)
 
 
 def column_norms(x: Tensor) -> Tensor:
