@@ -399,7 +399,7 @@ def test_unknown_branch():
 
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu", torch.tanh])
 def test_res_3_refuses_other_activations(activation):
-    with pytest.raises(ValueError, match="`activation` must be 'relu' .* for res-3; got"):
+    with pytest.raises(ValueError, match=r"`activation` must be 'relu' .* for res-3; got"):
         build(activation=activation)
 
 

@@ -327,7 +327,7 @@ def test_shapes_of_stacks(name, shape):
         "p_L": torch.ones(7, 2),
         name: torch.ones(shape),
     }
-    with pytest.raises(ValueError, match="`[VWhp_0L]+` must have shape .*; got"):
+    with pytest.raises(ValueError, match=r"`[VWhp_0L]+` must have shape .*; got"):
         propagate_stacks(
             *stacks.values(),
             branch_scale=np.ones(1), beta=np.zeros(1), activation=resolve_activation("relu"),

@@ -136,10 +136,8 @@ class ResidualNetwork(nn.Module):
         self.width = positive_integer("width", width)
         self.depth = positive_integer("depth", depth)
         self.out_features = positive_integer("out_features", out_features)
-        if branch not in BRANCHES:
-            raise ValueError(f"`branch` must be one of {', '.join(BRANCHES)}; got {branch!r}")
-        self.branch = branch
         self.activation = branch_activation(branch, activation)
+        self.branch = branch
         self.weights = Independent(Normal()) if weights is None else depth_law(weights)
         self.branch_scale = self._choose_branch_scale(beta, branch_scale)
         like: dict[str, Any] = {"dtype": dtype, "device": device}
@@ -284,8 +282,11 @@ def branch_activation(
         An entry-wise callable.
 
     Raises:
-        ValueError: if res-3 is asked for another activation than ReLU.
+        ValueError: if the branch or the activation is unknown, or res-3 is asked for another
+            activation than ReLU.
     """
+    if branch not in BRANCHES:
+        raise ValueError(f"`branch` must be one of {', '.join(BRANCHES)}; got {branch!r}")
     if activation is None:
         return resolve_activation("relu").function if branch == "res-3" else ParametricReLU()
     resolved = resolve_activation(activation)

@@ -31,9 +31,9 @@ from scalinglimits.laws import FractionalIncrements, Normal
 from scalinglimits.laws.streams import substream
 from scalinglimits.residual._checks import positive_integer
 from scalinglimits.residual.activations import resolve_activation
-from scalinglimits.residual.model import BRANCHES, branch_activation, branch_scale_from_beta
+from scalinglimits.residual.model import branch_activation, branch_scale_from_beta
 from scalinglimits.residual.propagation import propagate_stacks
-from scalinglimits.residual.response import response_moments
+from scalinglimits.residual.response import limit_exponent, response_moments
 from scalinglimits.sweeps import Executor, sweep
 
 _OCTAVES = 2
@@ -57,8 +57,8 @@ class PhaseDiagram:
         critical: one row per Hurst index and quantity, with columns ``hurst, quantity, beta_c,
             standard_error, lower, upper`` (the fitted critical exponent and its confidence
             interval; NaN if the grid has no cell of small change), ``theory_limit``
-            (:math:`\max(H,½)`), ``theory_depth`` (the exact first-order value at this depth),
-            ``extrapolated`` (the fit less the shift of this depth, ``theory_depth -
+            (:math:`\max(H,½)`, but in res-2 with a linear activation), ``theory_depth`` (the
+            exact first-order value at this depth), ``extrapolated`` (the fit less the shift of this depth, ``theory_depth -
             theory_limit``), ``beta_one`` and ``theory_one`` (where the root mean square change
             is 1: measured, NaN if off the grid, and first-order theory).
         depth: L.
@@ -160,8 +160,6 @@ def phase_diagram(
         or (np.diff(betas) <= 0).any()
     ):
         raise ValueError(f"`beta` must be increasing finite numbers; got {beta!r}")
-    if branch not in BRANCHES:
-        raise ValueError(f"`branch` must be one of {', '.join(BRANCHES)}; got {branch!r}")
     if resolve_activation(branch_activation(branch, activation)).slopes is None:
         raise ValueError(f"`activation` must be positively homogeneous; got {activation!r}")
     if not 0 < confidence < 1:
@@ -301,7 +299,7 @@ def _fit_critical(
         error = math.sqrt((draws - 1) * float(np.var(left_out)))
     margin = error * float(stats.t.ppf((1 + confidence) / 2, draws - 1)) if draws > 1 else math.nan
     many = len(depths) > 1
-    limit = max(hurst, 0.5)
+    limit = limit_exponent(max(hurst, 0.5), branch, activation)
     local = np.polyfit(np.log(depths), np.log(theory) / 2, 1)[0] if many else math.nan
     return {
         "hurst": hurst,

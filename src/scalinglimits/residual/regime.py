@@ -19,7 +19,7 @@ from torch import Tensor
 from scalinglimits.laws import DepthLaw, Independent, Normal
 from scalinglimits.residual._checks import depth_law, positive_integer
 from scalinglimits.residual.model import branch_scale_from_beta
-from scalinglimits.residual.response import response_moments
+from scalinglimits.residual.response import limit_exponent, response_moments
 
 Verdict = Literal["identity", "non-trivial", "explosion"]
 
@@ -136,6 +136,8 @@ def regime(
     critical = law.critical_beta
     if critical is None:
         critical = _local_exponent(law, depth, width, branch, activation)
+    else:
+        critical = limit_exponent(critical, branch, activation)
     verdict: Verdict = (
         "identity"
         if change < _IDENTITY

@@ -19,7 +19,8 @@ pairs of correlation :math:`\rho`; for res-1, :math:`\kappa` is the constant
 :math:`\dot\kappa(\rho) = E[\sigma'(u)\sigma'(v)]`.
 
 So :math:`S_L \sim L^{2\max(H, 1/2)}` for increments of fractional Brownian motion, since
-:math:`\kappa(0) = (a_+-a_-)^2/(2\pi)` is not zero: that is R's :math:`\beta_c = \max(H, ½)`. For
+:math:`\kappa(0) = (a_+-a_-)^2/(2\pi)` is not zero: that is R's :math:`\beta_c = \max(H, ½)`. (In
+res-2 with a linear :math:`\sigma` it is zero, and :math:`\beta_c = \max(2H-1, ½)`.) For
 the gradient of a wide network it is not: there :math:`\rho\dot\kappa(\rho)` vanishes at 0, the
 sum grows like :math:`L^{\max(1, 4H-2)}`, and :math:`L^{2H}` carries only the weight
 :math:`1/d`.
@@ -27,7 +28,7 @@ sum grows like :math:`L^{\max(1, 4H-2)}`, and :math:`L^{2H}` carries only the we
 
 from __future__ import annotations
 
-__all__ = ["ResponseMoments", "response_moments"]
+__all__ = ["ResponseMoments", "limit_exponent", "response_moments"]
 
 import math
 from collections.abc import Callable
@@ -93,8 +94,8 @@ def response_moments(
 
     Raises:
         TypeError: if ``weights`` is not a law across depth.
-        ValueError: if a size is not a positive integer, ``total_depth`` is less than a depth, or
-            the activation is not positively homogeneous.
+        ValueError: if a size is not a positive integer, ``total_depth`` is less than a depth,
+            the branch is unknown, or its activation is not positively homogeneous.
 
     Example:
         >>> from scalinglimits.laws import Independent, Normal
@@ -124,6 +125,36 @@ def response_moments(
         moments.append((weight @ kappa, weight @ backward))
     hidden, gradient = np.array(moments).T
     return ResponseMoments(sizes, hidden, gradient)
+
+
+def limit_exponent(
+    critical_beta: float,
+    branch: str,
+    activation: str | Callable[[Tensor], Tensor] | None,
+) -> float:
+    r"""Return the exponent of :math:`\sqrt{S_L}` as :math:`L \to \infty`.
+
+    It is that of the sum of the weights, but in res-2 with a linear :math:`\sigma`, where
+    :math:`\gamma\kappa(\gamma)` is :math:`\gamma^2`.
+
+    Args:
+        critical_beta: exponent of the sum of the weights, at least ½.
+        branch: "res-1", "res-2" or "res-3".
+        activation: of the branch, positively homogeneous.
+
+    Returns:
+        The critical exponent of the network.
+
+    Example:
+        >>> limit_exponent(0.9, "res-3", None)
+        0.9
+        >>> limit_exponent(0.9, "res-2", "identity")
+        0.8
+    """
+    slopes = resolve_activation(branch_activation(branch, activation)).slopes
+    if branch == "res-2" and slopes is not None and slopes[0] == slopes[1]:
+        return max(0.5, 2 * critical_beta - 1)
+    return critical_beta
 
 
 def _branch_kernels(
