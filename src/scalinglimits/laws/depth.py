@@ -74,7 +74,7 @@ class DepthLaw(ABC):
                 generator gives the same values on every device.
 
         Returns:
-            Values of variance 1, contiguous, of shape (depth, *shape).
+            Values of variance 1, contiguous, of shape ``(depth, *shape)``.
 
         Raises:
             TypeError: If an argument is of the wrong kind.

@@ -112,7 +112,7 @@ def fractional_gaussian_noise(
         axis: Where time goes: -1 (last) or 0 (first). Both results are contiguous.
 
     Returns:
-        Paths of shape (*size, n), or (n, *size) for ``axis=0``, each value of variance 1.
+        Paths of shape ``(*size, n)``, or ``(n, *size)`` for ``axis=0``, each value of variance 1.
 
     Raises:
         TypeError: If an argument is of the wrong kind.
@@ -163,7 +163,7 @@ def fractional_brownian_motion(
         axis: Where time goes: -1 (last) or 0 (first).
 
     Returns:
-        Paths of shape (*size, n + 1), or (n + 1, *size) for ``axis=0``.
+        Paths of shape ``(*size, n + 1)``, or ``(n + 1, *size)`` for ``axis=0``.
 
     Raises:
         TypeError: If an argument is of the wrong kind.

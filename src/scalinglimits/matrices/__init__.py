@@ -4,12 +4,14 @@ A `NeuronSpace` is a layer of `width` neurons (an integer up to 10^18, or `math.
 product `(1/m) sum_i a_i b_i`. Its vectors are NumPy arrays of coordinates in an orthonormal basis
 that grows as vectors appear; missing coordinates are zero, so older, shorter arrays stay valid.
 
+::
+
     space = NeuronSpace(width, generator=seed)      # seed optional at math.inf
     U = space.draw(d)                               # (k, d): d fresh vectors of i.i.d. entries
     space.dimension                                 # k now; never more than the width
     space.pad(v), space.inner(a, b)                 # zero-padding; inner products
 
-A random matrix maps one space to another, and is sampled by its products:
+A random matrix maps one space to another, and is sampled by its products::
 
     W = GaussianMatrix(domain, codomain)            # or HaarMatrix, DenseMatrix(entries=law)
     W.matvec(a)                                     # W a: coordinates in the codomain
@@ -23,6 +25,8 @@ between spaces of different widths (`relative_width` states the ratio of infinit
 `DenseMatrix` holds its entries, between spaces made with `explicit=True`. One object is one matrix:
 used in two places it gives answers that agree. `rank_known`, `shape`, `variance`, `forward_gain`
 and `backward_gain` describe it.
+
+::
 
     entries(space, vectors, q)                      # their values at the first q neurons
     W.entries(q)                                    # the first q x q entries, over their deviation

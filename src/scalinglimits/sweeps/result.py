@@ -111,8 +111,8 @@ class SweepResult:
             name: Name of a result, the same shape in every cell.
 
         Returns:
-            Array of shape (values of the first name, ..., values of the last name, replicates,
-            *shape of the result).
+            Array of shape (values of the first name, ..., values of the last name, replicates)
+            followed by the shape of the result.
 
         Raises:
             KeyError: If a cell has no result of this name.

@@ -1,0 +1,9 @@
+"""Settings that all tests share."""
+
+import os
+
+import torch
+
+# One thread a test process: the tests run on all cores already, and results must not depend on it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
