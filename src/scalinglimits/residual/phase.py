@@ -58,9 +58,10 @@ class PhaseDiagram:
             standard_error, lower, upper`` (the fitted critical exponent and its confidence
             interval; NaN if the grid has no cell of small change), ``theory_limit``
             (:math:`\max(H,½)`, but in res-2 with a linear activation), ``theory_depth`` (the
-            exact first-order value at this depth), ``extrapolated`` (the fit less the shift of this depth, ``theory_depth -
-            theory_limit``), ``beta_one`` and ``theory_one`` (where the root mean square change
-            is 1: measured, NaN if off the grid, and first-order theory).
+            exact first-order value at this depth), ``extrapolated`` (the fit less the shift of
+            this depth, ``theory_depth - theory_limit``), ``beta_one`` and ``theory_one`` (where
+            the root mean square change is 1: measured, NaN if off the grid, and first-order
+            theory).
         depth: L.
         width: d.
         draws: weight draws a cell.
