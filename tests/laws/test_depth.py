@@ -42,6 +42,9 @@ LAWS = [
 class Custom(DepthLaw):
     """What a user writes: `sample` and `autocovariance`."""
 
+    def __repr__(self):
+        return "Custom()"
+
     def sample(self, depth, shape, generator=None, *, dtype=None, device=None):
         return Normal().sample((1, *shape), generator, dtype=dtype, device=device).repeat(depth, 0)
 

@@ -16,6 +16,9 @@ INDEPENDENT = Independent(Normal())
 class Unknown(DepthLaw):
     """A law that states no critical exponent: equal layers, whose sum grows as L."""
 
+    def __repr__(self):
+        return "Unknown()"
+
     def sample(self, depth, shape, generator=None, *, dtype=None, device=None):
         raise AssertionError("a verdict needs no draw")
 
