@@ -19,10 +19,10 @@ demo: $(STAMP)
 	$(BIN)/scalinglimits demo --out $(OUT)/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow -n auto
+	$(BIN)/python -m pytest -m slow -n auto --dist loadgroup
 
 check: $(STAMP)
 	$(BIN)/ruff check .
