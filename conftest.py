@@ -13,6 +13,7 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the examples of one page on one worker: later ones use what earlier ones defined."""
     for item in items:
