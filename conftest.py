@@ -13,9 +13,7 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Keep the examples of one page on one worker: later ones use what earlier ones defined."""
-    for item in items:
-        if isinstance(item, SybilItem):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    if isinstance(item, SybilItem):
+        item.add_marker(pytest.mark.xdist_group(str(item.path)))
