@@ -19,10 +19,10 @@ demo: $(STAMP)
 	$(BIN)/scalinglimits demo --out $(OUT)/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow -n auto --dist loadgroup
+	$(BIN)/python -m pytest -m slow -n auto --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff check .
