@@ -34,7 +34,8 @@ def check_tensor(name: str, tensor: object) -> torch.Tensor:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"`{name}` must be a torch.Tensor; got {type(tensor).__name__}")
     if is_lazy(tensor):
-        raise ValueError(f"`{name}` must have a shape: run a lazy module once first; got {tensor}")
+        kind = type(tensor).__name__  # its values cannot be printed
+        raise ValueError(f"`{name}` must have a shape: run a lazy module once first; got {kind}")
     if tensor.dtype not in _DTYPES:
         raise TypeError(
             f"`{name}` must be of type float16, bfloat16, float32 or float64; got {tensor.dtype}"
