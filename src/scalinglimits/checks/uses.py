@@ -1,0 +1,297 @@
+r"""Where a forward pass uses each parameter, and what the parameter contributes there.
+
+Let a function of the pass take a parameter: $y = F(W, h)$. With a reference $W_\text{ref}$ in its
+place, on the same $h$,
+
+$$\text{contribution of } W = \operatorname{rms}\,[F(W, h) - F(W_\text{ref}, h)],$$
+
+which for a linear map is $\lVert \Delta W h\rVert$. The reference is zero for a parameter's own
+share of the signal, and the initial value for the contribution of its update. An activation can
+stay flat while the contribution dies (a readout that is scaled twice), so the two are measured
+apart.
+
+A torch-function mode sees every function, so that tied heads, parameters used outside their
+module, and parameters seen through views, casts or reparametrisations are found too.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ParameterUses", "Use"]
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from scalinglimits.checks.tensors import find_tensors, rms
+
+_MATMUL = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm}
+_RIGHT_MATMUL = {Tensor.__rmatmul__}
+_CONV = {F.conv1d, F.conv2d, F.conv3d, torch.conv1d, torch.conv2d, torch.conv3d}
+_CONV_TRANSPOSE = {F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d}
+_EMBEDDING = {F.embedding, torch.embedding}
+# Weight at position 1, bias at position 2, linear in the weight.
+_LINEAR = {F.linear, *_CONV, *_CONV_TRANSPOSE}
+# Linear in each tensor argument.
+_MULTILINEAR = {*_MATMUL, *_RIGHT_MATMUL, *_EMBEDDING, torch.einsum}
+_SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
+_MASKED = -1e4
+
+
+class Use(NamedTuple):
+    """A place at which a parameter is used.
+
+    Attributes:
+        parameter: its name.
+        module: name of the module in whose forward it happens.
+        function: such as `linear`.
+    """
+
+    parameter: str
+    module: str
+    function: str
+
+
+@dataclass(frozen=True)
+class _Shadow:
+    """A tensor that depends on parameters only, and its value with one of them replaced."""
+
+    tensor: Tensor
+    references: Mapping[str, Tensor | None]  # None stands for zero
+
+    def delta(self, name: str) -> Tensor:
+        reference = self.references[name]
+        return self.tensor if reference is None else self.tensor - reference
+
+
+class ParameterUses(TorchFunctionMode):
+    """Measures contributions during a forward pass that runs inside this context.
+
+    Args:
+        parameters: name to parameter; a tied parameter once.
+        references: name to the value that it is compared with; None compares with zero.
+        constants: tensors that count as neither parameter nor signal, such as buffers.
+        where: called without arguments, returns the name of the module that is running.
+
+    Attributes:
+        contributions: each use's mean square contribution, one tensor a call.
+        in_axes: each use's axis of the weight that is summed over, where that is known.
+        logits: for each module, the centred logits of its attention or softmax, one a call.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        references: Mapping[str, Tensor] | None,
+        constants: Mapping[str, Tensor],
+        where: Callable[[], str],
+    ) -> None:
+        super().__init__()
+        self.contributions: dict[Use, list[Tensor]] = {}
+        self.in_axes: dict[Use, int] = {}
+        self.logits: dict[str, list[Tensor]] = {}
+        self._where = where
+        self._constants = {id(tensor) for tensor in constants.values()}
+        self._shadows: dict[int, _Shadow] = {}
+        for name, parameter in parameters.items():
+            reference = None if references is None else references[name]
+            self._shadows[id(parameter)] = _Shadow(parameter.detach(), {name: reference})
+        # Tensors whose ids are remembered must stay alive.
+        self._alive: list[Any] = [parameters, constants]
+        self._paused = False
+
+    def pause(self, paused: bool) -> None:
+        """Measure nothing until called with False.
+
+        Args:
+            paused: whether to pause.
+        """
+        self._paused = paused
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run the function, and measure what its parameters contribute."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if self._paused:
+            return result
+        if func is F.scaled_dot_product_attention or func in _SOFTMAX:
+            with torch.no_grad():
+                self._record_logits(func, args, kwargs)
+        found = [t for t in (*_direct(args), *_direct(kwargs.values())) if id(t) in self._shadows]
+        if not found:
+            return result
+        others = any(
+            t.is_floating_point() and id(t) not in self._shadows and id(t) not in self._constants
+            for t in (*_direct(args), *_direct(kwargs.values()))
+        )
+        with torch.no_grad():
+            if others or func in _EMBEDDING:
+                self._record_use(func, args, kwargs, found)
+            elif isinstance(result, (Tensor, tuple, list)):
+                self._follow(func, args, kwargs, found, result)
+        return result
+
+    def _record_use(self, func: Any, args: Any, kwargs: Any, found: list[Tensor]) -> None:
+        for tensor in found:
+            shadow = self._shadows[id(tensor)]
+            for name in shadow.references:
+                value = _contribution(func, args, kwargs, shadow, name, tensor)
+                if value is None:
+                    continue
+                use = Use(name, self._where(), _short_name(func))
+                self.contributions.setdefault(use, []).append(value**2)
+                axis = _in_axis(func, args, tensor)
+                if axis is not None:
+                    self.in_axes[use] = axis
+
+    def _follow(
+        self, func: Any, args: Any, kwargs: Any, found: list[Tensor], result: Any
+    ) -> None:
+        """Remember a result that depends on parameters only, such as a view or a cast."""
+        names = {name for t in found for name in self._shadows[id(t)].references}
+        results = [t for t in _direct([result]) if t.is_floating_point()]
+        if not results or any(id(t) in self._shadows for t in results):
+            return
+        references: list[dict[str, Tensor | None]] = [{} for _ in results]
+        for name in names:
+
+            def replaced(t: Tensor, name: str = name) -> Tensor:
+                shadow = self._shadows.get(id(t))
+                if shadow is None or name not in shadow.references:
+                    return t.detach()
+                reference = shadow.references[name]
+                return torch.zeros_like(t) if reference is None else reference.to(t.dtype)
+
+            value = func(*_mapped(args, replaced), **_mapped(kwargs, replaced))
+            values = [t for t in _direct([value]) if t.is_floating_point()]
+            for known, t, original in zip(references, values, results, strict=False):
+                if t.shape == original.shape and bool(torch.isfinite(t).all()):
+                    known[name] = t
+        for t, known in zip(results, references, strict=True):
+            if known:
+                self._shadows[id(t)] = _Shadow(t.detach(), known)
+                self._alive.append(t)
+
+    def _record_logits(self, func: Any, args: Any, kwargs: Any) -> None:
+        if func in _SOFTMAX:
+            logits = args[0].float() if args else kwargs["input"].float()
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else -1)
+            logits = logits.movedim(-1 if axis is None else axis, -1)
+        else:
+            names = ("query", "key")
+            q, k = (a.float() for a in (*args[:2], *(kwargs[n] for n in names[len(args) :])))
+            if q.ndim > 2 and k.shape[-3] != q.shape[-3]:
+                k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
+            scale = kwargs.get("scale") or q.shape[-1] ** -0.5
+            logits = (q @ k.transpose(-1, -2)) * scale
+        if logits.ndim < 2 or logits.shape[-1] < 2:
+            return
+        # A softmax does not see a constant, and masked entries are no signal.
+        seen = (logits > _MASKED).float()
+        logits = torch.where(seen > 0, logits, 0.0)
+        mean = logits.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True).clamp(min=1)
+        self.logits.setdefault(self._where(), []).append((logits - mean) * seen)
+
+
+def _contribution(
+    func: Any, args: Any, kwargs: Any, shadow: _Shadow, name: str, tensor: Tensor
+) -> Tensor | None:
+    """Root mean square of the change of the result, or None if it has none or one entry."""
+    delta = shadow.delta(name)
+    if func in _LINEAR and len(args) >= 2:
+        bias = args[2] if len(args) > 2 else kwargs.get("bias")
+        if tensor is bias and tensor is not args[1]:
+            return rms(delta)
+        if tensor is args[1]:
+            rest = args[3:]
+            options = {key: value for key, value in kwargs.items() if key != "bias"}
+            x, w = _same_precision(args[0].detach(), delta)
+            return rms(func(x, w, None, *rest, **options))
+    if func in _MULTILINEAR:
+        return _sizeable(
+            func(
+                *_mapped(args, lambda t: delta if t is tensor else t.detach()),
+                **_mapped(kwargs, lambda t: delta if t is tensor else t.detach()),
+            )
+        )
+    return _difference(func, args, kwargs, tensor, tensor.detach() - delta)
+
+
+def _difference(
+    func: Any, args: Any, kwargs: Any, tensor: Tensor, reference: Tensor
+) -> Tensor | None:
+    """The change by evaluating twice in float64, with the same random numbers."""
+    values = []
+    devices = [tensor.device] if tensor.device.type == "cuda" else []
+    for value in (tensor.detach(), reference):
+
+        def double(t: Tensor, value: Tensor = value) -> Tensor:
+            chosen = value if t is tensor else t.detach()
+            # A copy: the function may write into its arguments.
+            return chosen.to(torch.float64 if t.is_floating_point() else t.dtype, copy=True)
+
+        with torch.random.fork_rng(devices):
+            out = func(*_mapped(args, double), **_mapped(kwargs, double))
+        values.append(next(find_tensors(out), None))
+    now, before = values
+    if now is None or before is None or now.shape != before.shape:
+        return None
+    return _sizeable(now - before)
+
+
+def _sizeable(change: Tensor) -> Tensor | None:
+    value = rms(change).float()
+    return value if change.numel() > 1 and bool(torch.isfinite(value)) else None
+
+
+def _same_precision(x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """Half precision would round a small change away."""
+    dtype = torch.promote_types(torch.promote_types(x.dtype, delta.dtype), torch.float32)
+    return x.to(dtype), delta.to(dtype)
+
+
+def _in_axis(func: Any, args: Any, tensor: Tensor) -> int | None:
+    """The axis of a weight that the function sums over."""
+    if func is F.linear or func in _CONV:
+        return 1 if len(args) > 1 and tensor is args[1] else None
+    if func in _CONV_TRANSPOSE:
+        return 0 if len(args) > 1 and tensor is args[1] else None
+    if func in _EMBEDDING:
+        return 0
+    if func in _MATMUL and tensor.ndim >= 2:
+        return tensor.ndim - 2 if tensor is args[1] else tensor.ndim - 1
+    if func in (torch.addmm, Tensor.addmm) and len(args) > 2 and tensor is args[2]:
+        return 0
+    return None
+
+
+def _short_name(func: Any) -> str:
+    name = resolve_name(func) or getattr(func, "__name__", "function")
+    return name.rsplit(".", 1)[-1].strip("_")
+
+
+def _direct(values: Any) -> list[Tensor]:
+    """Tensors among the arguments, and in lists among them."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found += _direct(value)
+    return found
+
+
+def _mapped(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(values, Tensor):
+        return change(values)
+    if isinstance(values, dict):
+        return {key: _mapped(value, change) for key, value in values.items()}
+    if type(values) in (tuple, list):
+        return type(values)(_mapped(value, change) for value in values)
+    return values
