@@ -59,7 +59,10 @@ def renormalising_twin(network, x, alpha):
 
 
 @pytest.mark.parametrize("branch", ["res-1", "res-2", "res-3"])
-@pytest.mark.parametrize(("beta", "factor"), [(-0.5, 1.0), (-3.0, 1.0), (0.5, 1e6), (0.5, 1e-6)])
+@pytest.mark.parametrize(
+    ("beta", "factor"),
+    [(-0.5, 1.0), (-3.0, 1.0), (-20.0, 1.0), (-40.0, 1.0), (0.5, 1e6), (0.5, 1e-6)],
+)
 def test_ratios_beyond_the_format(branch, beta, factor):
     network, x = scaled(build(branch), factor), draw(3, 5)
     single = propagate(network, x, beta=beta)

@@ -192,7 +192,10 @@ def plan(
     peak = sum(math.log(max(1.0, factor)) for factor in (v, w, lip))
     smallest = np.abs(branch_scale[branch_scale != 0]).min(initial=1.0)
     for dtype in (V.dtype, torch.float64):
-        room = math.log(torch.finfo(dtype).max) - _MARGIN - peak
+        largest = math.log(torch.finfo(dtype).max)
+        if dtype == torch.float64:  # norms are taken in it, hence squares
+            largest /= 2
+        room = largest - _MARGIN - peak
         if growth <= room and smallest > torch.finfo(dtype).tiny * 2.0**_DIGITS:
             interval = min(_INTERVAL, int(room / growth) if growth else _INTERVAL)
             return dtype, 1 if activation.slopes is None else interval
