@@ -1,9 +1,17 @@
 """Loaders: what they read, and that a wrong file is an error that names it."""
 
+import gzip
+
 import numpy as np
 import pytest
 
-from scalinglimits.data import load_digits, load_features
+from scalinglimits.data import (
+    load_digits,
+    load_features,
+    load_idx,
+    load_text,
+    minibatches,
+)
 
 
 def test_digits_are_real_images_in_unit_range():
@@ -79,3 +87,86 @@ def test_wrong_arrays_are_named(tmp_path, arrays, target, message):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         load_features(tmp_path / "a.npz", target=target)
+
+
+def idx_bytes(array, code):
+    header = bytes([0, 0, code, array.ndim]) + np.array(array.shape, dtype=">u4").tobytes()
+    return header + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "code"),
+    [("u1", 8), ("i1", 9), ("i2", 11), ("i4", 12), ("f4", 13), ("f8", 14)],
+)
+@pytest.mark.parametrize("compress", [False, True])
+def test_idx_round_trip(tmp_path, dtype, code, compress):
+    array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    content = idx_bytes(array, code)
+    path = tmp_path / "images-idx3"
+    path.write_bytes(gzip.compress(content) if compress else content)
+    read = load_idx(path)
+    np.testing.assert_array_equal(read, array)
+    assert read.dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PNG!", "must be an IDX file"),
+        (b"", "must be an IDX file"),
+        (idx_bytes(np.zeros(3, "u1"), 8)[:-1], r"must hold 11 bytes for the shape \(3,\)"),
+        (idx_bytes(np.zeros((3, 3), "u1"), 8)[:6], "must hold"),
+        (gzip.compress(idx_bytes(np.zeros(3, "u1"), 8))[:-3], "must be a whole gzip file"),
+    ],
+)
+def test_wrong_idx_is_named(tmp_path, content, message):
+    path = tmp_path / "wrong"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load_idx(path)
+    with pytest.raises(FileNotFoundError, match="must be an existing file"):
+        load_idx(tmp_path / "nowhere")
+
+
+def test_text(tmp_path):
+    text = load_text()
+    assert text.decode(text.tokens).startswith("Alice was beginning to get very tired")
+    assert len(text.tokens) > 3000
+    assert list(text.symbols) == sorted(set(text.symbols))
+    path = tmp_path / "own.txt"
+    path.write_text("naïve €", "utf-8")
+    own = load_text(path)
+    assert own.decode(own.tokens) == "naïve €"
+    path.write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(ValueError, match="must be UTF-8 text"):
+        load_text(path)
+    path.write_text("")
+    with pytest.raises(ValueError, match="must hold some text"):
+        load_text(path)
+    with pytest.raises(FileNotFoundError, match="must be an existing file"):
+        load_text(tmp_path / "nowhere.txt")
+
+
+def test_minibatches_cover_an_epoch_and_resume():
+    batches = list(minibatches(20, 5, seed=3, steps=9))
+    for epoch in range(2):
+        seen = np.sort(np.concatenate(batches[4 * epoch : 4 * epoch + 4]))
+        np.testing.assert_array_equal(seen, np.arange(20))
+    assert not np.array_equal(batches[0], batches[4])
+    resumed = list(minibatches(20, 5, seed=3, start=6, steps=3))
+    np.testing.assert_array_equal(np.stack(batches[6:]), np.stack(resumed))
+    assert not np.array_equal(batches[0], next(minibatches(20, 5, seed=4)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0, 1), "`size` must be an integer of at least 1; got 0"),
+        ((5, 0), "`batch_size` must be an integer of at least 1"),
+        ((5, 6), "`batch_size` must be at most the size 5; got 6"),
+        ((5, 2.0), "`batch_size` must be an integer"),
+    ],
+)
+def test_wrong_minibatches(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        minibatches(*arguments)
