@@ -53,9 +53,11 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
     if dtype is None:
         raise ValueError(f"{file} must be an IDX file; got a header of {content[:4]!r}")
     start = 4 + 4 * content[3]
+    if len(content) < start:
+        raise ValueError(f"{file} must hold a header of {start} bytes; got {len(content)}")
     shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
     expected = start + math.prod(shape) * dtype.itemsize
-    if len(shape) != content[3] or len(content) != expected:
+    if len(content) != expected:
         raise ValueError(
             f"{file} must hold {expected} bytes for the shape {shape} of its header; "
             f"got {len(content)}"
