@@ -200,9 +200,11 @@ def _model_stacks(
     stacks: dict[str, _Stack] = {}
     for rest in layers[0]:
         column = [layers[depth][rest] for depth in range(len(layers))]
+        name = f"{prefix}*.{rest}"
+        if len({bool(entry.axes) for entry in column}) > 1:
+            raise ValueError(f"`blocks` must have blocks alike; {name} is not always a weight")
         if not column[0].axes:
             continue
-        name = f"{prefix}*.{rest}"
         if any(entry.parametrised for entry in column):
             raise ValueError(f"`layers` must have plain weights; {name} is parametrised")
         if len({id(entry) for entry in column}) < len(column):
