@@ -90,7 +90,7 @@ def test_maps_are_means_over_draws_and_inputs():
         "hurst": [0.6], "beta": [(0.3, 0.9)], "width": [6], "depth": [32], "inputs": [2],
         "branch": ["res-3"], "activation": [None],
     }  # fmt: skip
-    cells = expand_grid(grid, 3, seed=5)
+    cells = expand_grid(grid, 3, seed=5, seed_by=["hurst", "width", "depth"])
     draws = [_measure_draw(**cell.config, seed=cell.seed) for cell in cells]
     hidden = np.mean([d["hidden_change"] for d in draws], axis=(0, 2)) / math.log(10)
     np.testing.assert_allclose(diagram.log10_hidden_change[0], hidden, rtol=1e-12)
@@ -106,7 +106,7 @@ def test_fit_is_a_slope_with_a_jackknife_error():
     logs = np.array(
         [
             _measure_draw(**cell.config, seed=cell.seed)["hidden_change_square"]
-            for cell in expand_grid(grid, 3, seed=5)
+            for cell in expand_grid(grid, 3, seed=5, seed_by=["hurst", "width", "depth"])
         ]
     )
     depths = np.array([8, 10, 11, 13, 16, 19, 23, 27, 32])
@@ -129,6 +129,12 @@ def test_fit_is_a_slope_with_a_jackknife_error():
     assert row.theory_depth == pytest.approx(theory)
     assert row.extrapolated == pytest.approx(row.beta_c - theory + 0.6)
     assert row.theory_one == pytest.approx(moments.balanced_beta()[0][-1])
+
+
+def test_another_grid_of_exponents_changes_no_weights():
+    few = phase_diagram([0.6], [0.3, 0.9], **SMALL).log10_hidden_change
+    more = phase_diagram([0.6], [0.3, 0.5, 0.9], **SMALL).log10_hidden_change
+    np.testing.assert_allclose(few[:, 1], more[:, 2], atol=1e-5)
 
 
 def test_where_the_change_is_one():

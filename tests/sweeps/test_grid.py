@@ -136,3 +136,30 @@ def test_bad_root_seed():
         expand_grid({"a": [1]}, seed=None)
     with pytest.raises(TypeError, match=r"`replicate` must be an integer; got 0.5"):
         cell_seed({"a": 1}, 0.5)
+
+
+def test_cells_that_agree_in_seed_by_share_their_seed():
+    grid = {"depth": [1, 2], "beta": [0.5, 1.0]}
+    cells = expand_grid(grid, seeds=2, seed=3, seed_by=["depth"])
+    seeds = {
+        (cell.config["depth"], cell.config["beta"], cell.replicate): cell.seed for cell in cells
+    }
+    for depth in (1, 2):
+        for replicate in (0, 1):
+            assert seeds[depth, 0.5, replicate] == seeds[depth, 1.0, replicate]
+    assert len(set(seeds.values())) == 4
+    assert len({cell.key for cell in cells}) == 8
+    plain = {cell.key for cell in expand_grid(grid, seeds=2, seed=3)}
+    assert plain.isdisjoint(cell.key for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("seed_by", "error", "message"),
+    [
+        ("depth", TypeError, "`seed_by` must be a sequence of names; got 'depth'"),
+        (["width"], ValueError, "`seed_by` must name what every configuration has; got 'width'"),
+    ],
+)
+def test_wrong_seed_by(seed_by, error, message):
+    with pytest.raises(error, match=message):
+        expand_grid({"depth": [1]}, seed_by=seed_by)

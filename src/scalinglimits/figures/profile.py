@@ -209,6 +209,7 @@ def profile_record(
             "out_features": [wanted.out_features],
         },
         seeds=wanted.networks,
+        seed_by=["weights", "depth", "width"],  # one more exponent changes no draw
         name="propagate",
         on_error="raise",
         **request.sweep_options(),

@@ -181,6 +181,7 @@ def phase_diagram(
         settings,
         seeds=draws,
         seed=seed,
+        seed_by=["hurst", "width", "depth"],  # the weights do not depend on the exponents
         store=store,
         executor=executor,
         progress=progress,

@@ -5,8 +5,9 @@ replicate. Its seed is a hash of (root seed, configuration, replicate) and of no
 
     seed = first 63 bits of SHA-256(canonical JSON of [root seed, configuration, replicate]).
 
-So a cell's random numbers do not depend on the order of the cells, on the workers, or on what else
-is in the grid: a grid may grow later and every old cell keeps its result.
+With `seed_by`, only the names given there enter the seed, and cells that agree in them share their
+random numbers. A cell's random numbers do not depend on the order of the cells, on the workers, or
+on what else is in the grid: a grid may grow later and every old cell keeps its result.
 """
 
 from __future__ import annotations
@@ -46,7 +47,13 @@ class Cell:
     key: str
 
 
-def expand_grid(grid: Grid, seeds: int | Sequence[int] = 1, *, seed: int = 0) -> tuple[Cell, ...]:
+def expand_grid(
+    grid: Grid,
+    seeds: int | Sequence[int] = 1,
+    *,
+    seed: int = 0,
+    seed_by: Sequence[str] | None = None,
+) -> tuple[Cell, ...]:
     """List the cells of a grid.
 
     The order is that of nested loops over the names as given: the first name varies slowest, the
@@ -58,6 +65,8 @@ def expand_grid(grid: Grid, seeds: int | Sequence[int] = 1, *, seed: int = 0) ->
             a sequence of configurations.
         seeds: How many replicates of each configuration, or the replicates' indices.
         seed: The root seed, a non-negative integer.
+        seed_by: Names of the configuration that enter a cell's seed: cells that agree in them (and
+            in the replicate) get the same seed, for paired comparisons. None for all names.
 
     Returns:
         The cells, in order.
@@ -83,7 +92,10 @@ def expand_grid(grid: Grid, seeds: int | Sequence[int] = 1, *, seed: int = 0) ->
             "`grid` must be a mapping from name to values or a sequence of mappings; "
             f"got {type(grid).__name__}"
         )
-    return tuple(_cell(config, replicate, root) for config in configs for replicate in replicates)
+    shared = None if seed_by is None else _seed_names(seed_by, configs)
+    return tuple(
+        _cell(config, replicate, root, shared) for config in configs for replicate in replicates
+    )
 
 
 def cell_seed(config: Mapping[str, Any], replicate: int = 0, *, seed: int = 0) -> int:
@@ -242,7 +254,26 @@ def _integer(value: Any, name: str, minimum: int) -> int:
     return int(value)
 
 
-def _cell(config: dict[str, Any], replicate: int, root: int) -> Cell:
-    digest = hashlib.sha256(canonical_json([root, config, replicate]).encode()).digest()
-    seed = int.from_bytes(digest[:8], "big") >> 1
+def _seed_names(seed_by: Sequence[str], configs: list[dict[str, Any]]) -> list[str]:
+    if isinstance(seed_by, str) or not all(isinstance(name, str) for name in seed_by):
+        raise TypeError(f"`seed_by` must be a sequence of names; got {seed_by!r}")
+    for name in seed_by:
+        if any(name not in config for config in configs):
+            raise ValueError(f"`seed_by` must name what every configuration has; got {name!r}")
+    return sorted(seed_by)
+
+
+def _cell(
+    config: dict[str, Any], replicate: int, root: int, seed_by: list[str] | None = None
+) -> Cell:
+    identity: list[Any] = [root, config, replicate]
+    if seed_by is None:
+        digest = hashlib.sha256(canonical_json(identity).encode()).digest()
+        source = digest
+    else:
+        # Another choice of names is another cell: a store must not confuse them.
+        digest = hashlib.sha256(canonical_json([*identity, seed_by]).encode()).digest()
+        part = {name: config[name] for name in seed_by}
+        source = hashlib.sha256(canonical_json([root, part, replicate]).encode()).digest()
+    seed = int.from_bytes(source[:8], "big") >> 1
     return Cell(config=config, replicate=replicate, seed=seed, key=digest.hex())

@@ -32,6 +32,7 @@ def sweep(
     seeds: int | Sequence[int] = 1,
     *,
     seed: int = 0,
+    seed_by: Sequence[str] | None = None,
     store: str | os.PathLike[str] | None = None,
     executor: str | Executor = "serial",
     n_jobs: int | None = None,
@@ -53,6 +54,8 @@ def sweep(
             :func:`~scalinglimits.sweeps.grid.expand_grid` for values and order.
         seeds: How many replicates of each configuration, or the replicates' indices.
         seed: The root seed, a non-negative integer.
+        seed_by: Names of the configuration that enter a cell's seed; see
+            :func:`~scalinglimits.sweeps.grid.expand_grid`.
         store: SQLite file that keeps the cells; those done there are not run again. None keeps
             nothing.
         executor: `"serial"`, `"joblib"`, or an `Executor`.
@@ -95,7 +98,7 @@ def sweep(
         raise TypeError(f"`name` must be None or a string; got {name!r}")
     runner = _executor(executor, n_jobs)
     label = _function_name(function)
-    cells = expand_grid(grid, seeds, seed=seed)
+    cells = expand_grid(grid, seeds, seed=seed, seed_by=seed_by)
     _check_call(function, cells)
     sweep_name = "sweep" if name is None else name
 

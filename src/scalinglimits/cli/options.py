@@ -1,0 +1,90 @@
+"""Options and outputs that several commands share."""
+
+from __future__ import annotations
+
+__all__ = [
+    "Activation",
+    "Branch",
+    "Jobs",
+    "Out",
+    "Seed",
+    "Width",
+    "new_request",
+    "print_table",
+    "rich_table",
+    "write_results",
+]
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scalinglimits._version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from scalinglimits.figures import FigureRecord, Request
+
+Out = Annotated[Path, typer.Option(help="Folder that the results are written to.")]
+Seed = Annotated[int, typer.Option(help="Root of all seeds.", min=0)]
+Jobs = Annotated[int | None, typer.Option(help="Worker processes; one a core by default.", min=1)]
+Width = Annotated[int, typer.Option(help="Size of the hidden states.", min=1)]
+Branch = Annotated[str, typer.Option(help="res-1, res-2 or res-3.")]
+Activation = Annotated[
+    str | None, typer.Option(help="Activation of res-1 and res-2, such as parametric_relu.")
+]
+
+
+def new_request(
+    out: Path, seed: int, n_jobs: int | None, *, quick: bool = False, setting: str = "text"
+) -> Request:
+    """Return the request of a command: its cells are kept beside its results."""
+    from scalinglimits.figures import Request
+
+    out.mkdir(parents=True, exist_ok=True)
+    return Request(
+        quick=quick,
+        setting=setting,
+        seed=seed,
+        # Another version may compute otherwise, and another seed draws otherwise.
+        store=out / f"cells-{__version__}-seed{seed}.sqlite",
+        n_jobs=n_jobs,
+        progress=True,
+    )
+
+
+def rich_table(title: str, frame: pd.DataFrame, columns: list[str] | None = None) -> Table:
+    """Return a table for the terminal, regimes in colour."""
+    from rich.table import Table
+
+    colors = {"identity": "blue", "non-trivial": "green", "explosion": "red"}
+    table = Table(title=title, title_justify="left")
+    names = columns or list(frame)
+    for name in names:
+        table.add_column(str(name), overflow="fold")
+    for row in frame[names].itertuples(index=False):
+        cells = [str(cell) for cell in row]
+        table.add_row(*(f"[{colors[c]}]{c}[/]" if c in colors else c for c in cells))
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print a table, in full width where the output is no terminal."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def write_results(record: FigureRecord, draw: Any, out: Path) -> None:
+    """Write a record's tables and its drawing, and say where."""
+    from scalinglimits.figures import save_drawing, save_record
+    from scalinglimits.figures.style import styled
+
+    with styled():
+        drawing = draw(record)
+    paths = [*save_record(record, out), *save_drawing(drawing, record.name, out)]
+    typer.echo("Written: " + ", ".join(str(path) for path in paths) + "\n")
