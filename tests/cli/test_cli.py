@@ -131,3 +131,13 @@ def test_bad_input_is_one_clear_line(run, tmp_path, arguments, message):
 
 def test_zero_width_is_refused_by_the_parser(run, tmp_path):
     assert run("propagate", "--width", "0", "--out", tmp_path).returncode == 2
+
+
+def test_an_interrupted_run_says_how_to_go_on(run, tmp_path, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalinglimits.figures.profile.sweep", interrupt)
+    result = run("propagate", "--data", "gaussian:4", "--out", tmp_path)
+    assert result.returncode == 130
+    assert "run the same command again to go on where it stopped" in result.stderr

@@ -15,6 +15,9 @@ import typer
 from scalinglimits._version import __version__
 from scalinglimits.cli import figures, residual
 
+_INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+
 app = typer.Typer(
     help="Scaling limits of neural networks: keep them alive as they grow in depth and width.",
     no_args_is_help=True,
@@ -37,12 +40,11 @@ def main() -> None:
     except (ValueError, TypeError, FileNotFoundError, ModuleNotFoundError) as error:
         print(f"scalinglimits: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
-    except KeyboardInterrupt:
-        print(  # noqa: T201
-            "scalinglimits: interrupted; run the same command again to go on where it stopped",
-            file=sys.stderr,
-        )
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == _INTERRUPTED:
+            message = "interrupted; run the same command again to go on where it stopped"
+            print(f"scalinglimits: {message}", file=sys.stderr)  # noqa: T201
+        raise
 
 
 def _version(wanted: bool) -> None:
