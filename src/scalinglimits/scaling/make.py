@@ -1,0 +1,452 @@
+"""Making a scaling plan from nothing but a function that builds the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scalinglimits.laws.depth import (
+    DepthLaw,
+    FractionalIncrements,
+    Independent,
+    SmoothIncrements,
+    SmoothProcess,
+)
+from scalinglimits.scaling._analysis import Analysis
+from scalinglimits.scaling._builds import Builder, Snapshot
+from scalinglimits.scaling._derive import Facts, Rules, derive
+from scalinglimits.scaling._fans import Use
+from scalinglimits.scaling._roles import check_overrides, override_of, role_of, uses_of
+from scalinglimits.scaling._sizes import Size, parse_size, probe_depth, probe_width
+from scalinglimits.scaling._stacks import Stacks, correspond, find_stacks
+from scalinglimits.scaling.plan import ScalingPlan
+from scalinglimits.scaling.rules import DEPTH_RULES, OPTIMIZERS, WIDTH_RULES, Growth
+
+__all__ = ["make_plan"]
+
+_ATTENTION = ("absorb", "explicit", "ignore")
+_DECAYS = ("coupled", "independent", "fixed")
+_EPS = ("gradient", "fixed")
+
+
+def make_plan(
+    build: Callable[..., Any],
+    base: Any,
+    target: Any,
+    *,
+    optimizer: str = "adamw",
+    width_rule: str = "mup",
+    depth_rule: str | float = "completep",
+    weights_across_depth: DepthLaw | None = None,
+    example: Any = None,
+    branch_outputs: Iterable[str] | None = None,
+    fans: Mapping[str, Any] | None = None,
+    attention: str = "absorb",
+    weight_decay_rule: str = "coupled",
+    eps_rule: str = "gradient",
+    absorb: bool = True,
+    depth_axis: str | None = None,
+) -> ScalingPlan:
+    """Return the plan by which a model tuned at the base size is trained at the target size.
+
+    The target is built on the meta device; only a small model is built with memory and run, to
+    see which parameters end its branches.
+
+    Args:
+        build: ``build(width, depth)`` returns a module; or keyword axes when sizes are mappings.
+        base: The size at which the user tunes: (width, depth), or a mapping of axes to numbers.
+        target: The size at which the user trains.
+        optimizer: A name of :data:`~scalinglimits.scaling.rules.OPTIMIZERS`.
+        width_rule: A name of :data:`~scalinglimits.scaling.rules.WIDTH_RULES`.
+        depth_rule: A name of :data:`~scalinglimits.scaling.rules.DEPTH_RULES`, or the exponent α.
+        weights_across_depth: A law by which the weights of a stack depend on each other. Its
+            critical exponent, ``max(H, 1/2)`` for `FractionalIncrements`, takes the place of the
+            depth rule's α.
+        example: Inputs of the model, whatever its size: a tensor, a tuple of arguments, a mapping
+            of keyword arguments, or a function that takes the model and runs it. None to guess.
+        branch_outputs: Patterns of the parameters that end residual branches; None to find them.
+        fans: By pattern, (in_axes, out_axes) of a parameter, or ``"vector"``, where its module
+            does not say.
+        attention: Where heads grow: ``"absorb"`` the multiplier into the queries, leave it
+            ``"explicit"`` for the model to apply, or ``"ignore"`` it.
+        weight_decay_rule: ``"coupled"``, ``"independent"`` or ``"fixed"``; see
+            :func:`~scalinglimits.scaling.rules.decay_multiplier`.
+        eps_rule: ``"gradient"`` scales ε as the gradient, ``"fixed"`` leaves it.
+        absorb: Whether forward multipliers are moved into parameters; if not, they are for the
+            model to apply.
+        depth_axis: Which axis of a mapping is the depth.
+
+    Returns:
+        The plan.
+
+    Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If a choice is unknown, `build` fails or does not use its sizes, a role is
+            unknown, or a rule matches nothing.
+
+    Example:
+        >>> from torch import nn
+        >>> def build(width, depth):
+        ...     hidden = [m for _ in range(depth) for m in (nn.Linear(width, width), nn.ReLU())]
+        ...     return nn.Sequential(nn.Linear(8, width), nn.ReLU(), *hidden, nn.Linear(width, 2))
+        >>> plan = make_plan(build, (256, 2), (1024, 2))
+        >>> entry = plan["2.weight"]
+        >>> entry.role, entry.init, entry.lr, entry.weight_decay
+        ('hidden', 0.5, 0.25, 4.0)
+    """
+    _choice("optimizer", optimizer, OPTIMIZERS)
+    _choice("width_rule", width_rule, WIDTH_RULES)
+    _choice("attention", attention, _ATTENTION)
+    _choice("weight_decay_rule", weight_decay_rule, _DECAYS)
+    _choice("eps_rule", eps_rule, _EPS)
+    known = OPTIMIZERS[optimizer]
+    if weight_decay_rule == "independent" and not known.decoupled:
+        raise ValueError(
+            f"`weight_decay_rule` must be 'coupled' or 'fixed' for {optimizer!r}, whose decay "
+            "enters the gradient; got 'independent'"
+        )
+    if known.family not in WIDTH_RULES[width_rule].rates:
+        raise ValueError(f"`width_rule` must know {optimizer!r}; {width_rule!r} does not")
+    alpha = _alpha(depth_rule, weights_across_depth)
+    start, end = parse_size("base", base, depth_axis), parse_size("target", target, depth_axis)
+    _check_axes(start, end)
+    probe = probe_width(start, end)
+    moving = tuple(key for key, value in probe.widths.items() if value != end.widths[key])
+    builder = Builder(build)
+    _check_reproducible(builder, start)
+    maker = _Maker(
+        Analysis(builder, start, moving, example),
+        Rules(optimizer, width_rule, alpha, weight_decay_rule, eps_rule, absorb),
+        weights_across_depth,
+        None if branch_outputs is None else tuple(branch_outputs),
+        dict(fans or {}),
+        attention,
+        depth_rule,
+        depth_axis,
+    )
+    return maker.plan(end)
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the plans of one base model, one a target."""
+
+    analysis: Analysis
+    rules: Rules
+    across: DepthLaw | None
+    outputs: tuple[str, ...] | None
+    fans: dict[str, Any]
+    attention: str
+    depth_rule: str | float
+    depth_axis: str | None
+
+    def __call__(self, target: Any) -> ScalingPlan:
+        size = parse_size("target", target, self.depth_axis)
+        _check_axes(self.analysis.base, size)
+        return self.plan(size)
+
+    def plan(self, target: Size) -> ScalingPlan:
+        builder, base = self.analysis.builder, self.analysis.base
+        notes: list[str] = []
+        wide, narrow = builder.meta(target), builder.meta(base.at_depth(target.depth))
+        probe = builder.meta(self._probe(target))
+        _check_same_names(narrow, wide)
+        _check_same_names(narrow, probe)
+        if narrow.shapes == probe.shapes:
+            raise ValueError("`build` must use its width; no parameter grows with it")
+        stacks, base_stacks = self._stacks(target, narrow)
+        basis = builder.meta(base)
+        partner = correspond(narrow.shapes, stacks, basis.shapes, base_stacks)
+        templates = {name: stacks.template(name) for name in wide.shapes}
+        check_overrides("fans", self.fans, templates)
+        facts = []
+        for name, shape in wide.shapes.items():
+            axis = _blocks_axis(name, narrow, self._other_depth(target))
+            uses = uses_of(
+                name,
+                (narrow, wide, probe),
+                override_of(name, templates[name], self.fans),
+                self._traced(templates[name]),
+                axis,
+            )
+            facts.append(
+                self._facts(name, shape, uses, wide, narrow, stacks, base_stacks, axis, notes)
+            )
+        laws, natural = self.analysis.base_laws, self.analysis.natural_laws(wide)
+        facts = [
+            replace(f, law=laws.get(partner[f.name]), natural=natural.get(f.name)) for f in facts
+        ]
+        facts = self._with_branches(facts, templates, notes)
+        facts = self._with_queries(facts, templates, target, notes)
+        facts = self._with_tied(facts, templates, wide, stacks, notes)
+        entries = {f.name: derive(f, self.rules) for f in facts}
+        return ScalingPlan(entries, self._settings(target), tuple(dict.fromkeys(notes)), self)
+
+    def _probe(self, target: Size) -> Size:
+        return probe_width(self.analysis.base, target)
+
+    def _other_depth(self, target: Size) -> Snapshot | None:
+        depth = probe_depth(self.analysis.base, target)
+        if depth is None:
+            return None
+        try:
+            return self.analysis.builder.meta(self.analysis.base.at_depth(depth))
+        except ValueError:
+            if depth == self.analysis.base.depth:
+                raise
+            return None  # only a probe: this build may refuse that depth
+
+    def _stacks(self, target: Size, narrow: Snapshot) -> tuple[Stacks, Stacks]:
+        base, other = self.analysis.base, self._other_depth(target)
+        if other is None:
+            return Stacks(()), Stacks(())
+        stacks, other_stacks = find_stacks(narrow, other)
+        if base.depth == target.depth:
+            return stacks, stacks
+        if narrow.shapes == other.shapes:
+            raise ValueError("`build` must use its depth; its parameters do not change with it")
+        return stacks, other_stacks
+
+    def _traced(self, template: str) -> Any:
+        trace = self.analysis.trace
+        if trace is None:
+            return None
+        small = self.analysis.small_stacks
+        for name, axes in trace.axes.items():
+            if small.template(name) == template:
+                return axes
+        return None
+
+    def _facts(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        uses: list[Use],
+        wide: Snapshot,
+        narrow: Snapshot,
+        stacks: Stacks,
+        base_stacks: Stacks,
+        axis: int | None,
+        notes: list[str],
+    ) -> Facts:
+        small, large = uses[0], uses[1]
+        growth = Growth(
+            large.fan_in / small.fan_in,
+            large.fan_out / small.fan_out,
+            (small.fan_in, small.fan_out),
+            (large.fan_in, large.fan_out),
+        )
+        self._report(name, uses, narrow.shapes != wide.shapes, notes)
+        tied = _is_tied(wide, name) or self.analysis.tied_names & {
+            n
+            for n in self.analysis.tied_names
+            if self.analysis.small_stacks.template(n) == stacks.template(name)
+        }
+        located = stacks.locate(name)
+        place: dict[str, Any] = {}
+        if located is not None:
+            stack, position, _ = located
+            match = base_stacks.get(stack.prefix)
+            if match is None or not match.indices:
+                raise ValueError(f"`base` must have blocks in `{stack.prefix}`; it has none")
+            ell = len(stack.indices) / len(match.indices)
+            place = {"stack": stack.prefix or ".", "block": position}
+            place |= {"blocks": len(stack.indices), "ell": ell}
+        elif axis is not None:
+            before = self.analysis.builder.meta(self.analysis.base).shapes[name][axis]
+            place = {"stack": name, "blocks": shape[axis], "blocks_axis": axis}
+            place["ell"] = shape[axis] / before
+        return Facts(
+            name=name,
+            shape=shape,
+            base_shape=narrow.shapes[name],
+            role=role_of(name, uses, bool(tied)),
+            growth=growth,
+            law=None,
+            natural=None,
+            part=uses[0].part,
+            aliases=wide.aliases[name],
+            **place,
+        )
+
+    def _report(self, name: str, uses: list[Use], wider: bool, notes: list[str]) -> None:
+        """Note fans that grow with width elsewhere, but not from base to target."""
+        for what in ("fan_in", "fan_out"):
+            small, large, probe = (getattr(use, what) for use in uses)
+            if small == large and large != probe and wider:
+                notes.append(
+                    f"`{name}`: its {what} grows with width, but by coincidence base and target "
+                    f"both have {small:g}"
+                )
+
+    def _with_branches(
+        self, facts: list[Facts], templates: dict[str, str], notes: list[str]
+    ) -> list[Facts]:
+        grown = any(f.ell != 1.0 for f in facts)
+        if self.rules.alpha is None or not any(f.stack for f in facts):
+            return facts
+        if self.outputs is not None:
+            check_overrides("branch_outputs", self.outputs, templates)
+            chosen = dict.fromkeys(self.outputs, True)
+            return [
+                replace(f, branch_output=override_of(f.name, templates[f.name], chosen) is True)
+                for f in facts
+            ]
+        if not grown:
+            return facts
+        found = self.analysis.branch_outputs
+        ends = {".".join(p for p in (prefix, "*", rest) if p) for prefix, rest in found}
+        if not ends:
+            raise ValueError(
+                "`depth_rule` must be 'none', or `branch_outputs` be given: no parameter of the "
+                "blocks ends a residual branch"
+            )
+        return [replace(f, branch_output=templates[f.name] in ends) for f in facts]
+
+    def _with_queries(
+        self, facts: list[Facts], templates: dict[str, str], target: Size, notes: list[str]
+    ) -> list[Facts]:
+        wanted = WIDTH_RULES[self.rules.width].attention
+        if wanted is None or self.attention == "ignore":
+            return facts
+        ratio = self.analysis.head_growth(target)
+        if ratio == 1.0:
+            return facts
+        c = ratio ** (self.analysis.scale_exponent - wanted)
+        if math.isclose(c, 1.0, rel_tol=1e-9):
+            return facts
+        if self.attention == "explicit":
+            notes.append(f"heads grow: the model itself must multiply its queries by {c:.6g}")
+            return facts
+        names = self.analysis.queries
+        if names is None:
+            raise ValueError(
+                "`attention` must be 'explicit' or 'ignore': heads grow, and no parameter makes "
+                f"queries alone, so the model itself must multiply them by {c:.6g}"
+            )
+        return [replace(f, query=c) if templates[f.name] in names else f for f in facts]
+
+    def _with_tied(
+        self,
+        facts: list[Facts],
+        templates: dict[str, str],
+        wide: Snapshot,
+        stacks: Stacks,
+        notes: list[str],
+    ) -> list[Facts]:
+        for fact in [f for f in facts if f.role == "tied"]:
+            c = WIDTH_RULES[self.rules.width].readout(fact.growth.fan_out)
+            if c == 1.0 or not self.rules.absorb:
+                continue
+            heads = [n.rpartition(".")[0] for n in (fact.name, *wide.aliases[fact.name])]
+            heads = [h for h in heads if _is_matrix(wide, h)]
+            gains = self.analysis.readout_gains(fact.name, heads[0] if heads else None)
+            if not gains:
+                raise ValueError(
+                    f"`absorb` must be False: no gain ahead of the tied readout `{fact.name}` can "
+                    f"take its multiplier {c:.6g}, so the model itself must apply it"
+                )
+            facts = [replace(f, tied_gain=c) if templates[f.name] in gains else f for f in facts]
+        return facts
+
+    def _settings(self, target: Size) -> dict[str, Any]:
+        return {
+            "base": self.analysis.base.plain(),
+            "target": target.plain(),
+            "optimizer": self.rules.optimizer,
+            "width_rule": self.rules.width,
+            "depth_rule": self.depth_rule,
+            "alpha": self.rules.alpha,
+            "weights_across_depth": _law_name(self.across),
+            "weight_decay_rule": self.rules.decay,
+            "eps_rule": self.rules.eps,
+            "absorb": self.rules.absorb,
+        }
+
+
+def _alpha(depth_rule: object, across: DepthLaw | None) -> float | None:
+    if across is not None and not isinstance(across, DepthLaw):
+        raise TypeError(f"`weights_across_depth` must be a DepthLaw; got {across!r}")
+    if isinstance(depth_rule, str):
+        _choice("depth_rule", depth_rule, DEPTH_RULES)
+        alpha = DEPTH_RULES[depth_rule]
+    elif isinstance(depth_rule, bool) or not isinstance(depth_rule, (int, float)):
+        raise TypeError(f"`depth_rule` must be a name or a number; got {depth_rule!r}")
+    else:
+        alpha = float(depth_rule)
+        if not 0.0 <= alpha <= 2.0:
+            raise ValueError(f"`depth_rule` must lie in [0, 2]; got {alpha}")
+    if across is None:
+        return alpha
+    if across.critical_beta is None:
+        return alpha
+    return across.critical_beta
+
+
+def _choice(name: str, value: object, known: Iterable[str]) -> None:
+    options = list(known)
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"`{name}` must be one of {', '.join(options)}; got {value!r}")
+
+
+def _check_axes(base: Size, target: Size) -> None:
+    if base.positional != target.positional or set(base.values) != set(target.values):
+        raise ValueError(f"`target` must have the axes of `base`: {base}; got {target}")
+
+
+def _check_reproducible(builder: Builder, size: Size) -> None:
+    first, second = builder.meta(size), Builder(builder.function).meta(size)
+    if first.shapes != second.shapes:
+        raise ValueError(f"`build` must return the same structure each time; at {size} it does not")
+
+
+def _check_same_names(narrow: Snapshot, wide: Snapshot) -> None:
+    if list(narrow.shapes) != list(wide.shapes):
+        odd = set(narrow.shapes) ^ set(wide.shapes)
+        example = min(odd) if odd else next(iter(narrow.shapes))
+        raise ValueError(
+            f"`build` must name parameters alike at every width; `{example}` differs between "
+            f"{narrow.size} and {wide.size}"
+        )
+
+
+def _blocks_axis(name: str, narrow: Snapshot, other: Snapshot | None) -> int | None:
+    """The axis that grows with depth in a parameter of the same name."""
+    if other is None or name not in other.shapes:
+        return None
+    here, there = narrow.shapes[name], other.shapes[name]
+    if len(here) != len(there):
+        return None
+    axes = [i for i, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _is_tied(snapshot: Snapshot, name: str) -> bool:
+    names = (name, *snapshot.aliases[name])
+    return len(names) > 1 and any(_is_matrix(snapshot, n.rpartition(".")[0]) for n in names)
+
+
+def _is_matrix(snapshot: Snapshot, path: str) -> bool:
+    from torch import nn
+
+    module = snapshot.model.get_submodule(path)
+    return not isinstance(module, (nn.Embedding, nn.EmbeddingBag))
+
+
+def _law_name(law: DepthLaw | None) -> str | None:
+    """The name that `laws.names.depth_law` reads."""
+    if law is None:
+        return None
+    if isinstance(law, FractionalIncrements):
+        return f"fractional:{law.hurst!r}"
+    if isinstance(law, SmoothProcess):
+        return f"smooth:{law.length_scale!r}"
+    if isinstance(law, SmoothIncrements):
+        return f"smooth-increments:{law.length_scale!r}"
+    if isinstance(law, Independent):
+        kinds = {"Normal": "normal", "Uniform": "uniform", "Rademacher": "rademacher"}
+        kinds["TruncatedNormal"] = "truncated-normal"
+        return f"independent:{kinds[type(law.entries).__name__]}"
+    raise ValueError(f"`weights_across_depth` must be a law of this package; got {law!r}")
