@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 HEADS, KEY_VALUE_HEADS = 4, 2
-CONTEXT, BATCH, VOCABULARY = 32, 8, 256
+CONTEXT, BATCH, VOCABULARY = 16, 4, 256
 LEARNING_RATE = 0.005
 
 

@@ -46,11 +46,11 @@ class Stacks:
         # Stacks inside stacks are found once the outer index is written as *.
         for _ in range(4):
             few, many = _indices(shallow, places), _indices(deep, places)
-            found = {place for place in many if len(many[place]) > len(few.get(place, ()))}
-            outer = {p for p in found if not any(p != q and p.startswith(f"{q}.") for q in found)}
-            if not outer:
+            # A place that only new blocks have, such as their own MLP's layers, is no stack.
+            found = {place for place in many if place in few and len(many[place]) > len(few[place])}
+            if not found:
                 break
-            places |= outer
+            places |= found
         return cls(places)
 
     def pattern(self, name: str) -> str:

@@ -49,11 +49,15 @@ class Probe:
     Attributes:
         in_axes: for each parameter and use, the axis of the weight that is summed over.
         residual: for each stack, whether its blocks pass the stream on.
+        heads: for each module with attention, the size of a head.
+        queries: for each module with attention or a softmax, the parameters behind its queries.
     """
 
     def __init__(self, model: nn.Module, stacks: Stacks, *, blockwise: bool = False) -> None:
         self.in_axes: dict[tuple[str, str], int] = {}
         self.residual: dict[str, bool] = {}
+        self.heads: dict[str, int] = {}
+        self.queries: dict[str, set[str]] = {}
         self._model, self._stacks, self._blockwise = model, stacks, blockwise
         self._parameters = dict(model.named_parameters())
         self._initial: dict[str, list[Tensor]] = {}
@@ -121,9 +125,12 @@ class Probe:
         kind = "share" if self._references is None else "contribution"
         for use, values in self._uses.contributions.items():
             place = f"{use.module}:{use.function}"
-            rows.append(Reading(f"{kind}", use.parameter, place, torch.stack(values).mean().sqrt()))
+            rows.append(Reading(kind, use.parameter, place, torch.stack(values).mean().sqrt()))
         for use, axis in self._uses.in_axes.items():
             self.in_axes[use.parameter, f"{use.module}:{use.function}"] = axis
+        self.heads |= self._uses.heads
+        for module, names in self._uses.queries.items():
+            self.queries.setdefault(module, set()).update(names)
         for module, logits in self._uses.logits.items():
             rows.append(Reading("logits", module, "", _mean_square([rms(x) for x in logits])))
             if self._first:
@@ -206,11 +213,17 @@ class Probe:
         if pair is None:
             return
         before, after = pair
-        place = name.rpartition(".")[0]
+        place = self._place(name)
         self._stream.setdefault(place, []).append((name, rms(before), rms(after)))
         for end, tensor in (("in", before), ("out", after)):
             if tensor.requires_grad:
                 tensor.register_hook(self._keep_gradient(name, end))
+
+    def _place(self, name: str) -> str:
+        """The stack that a block lies in: the indices of outer stacks stay."""
+        last = self._stacks.pattern(name).rpartition(".")[2]
+        outer = name.rpartition(".")[0]
+        return f"{outer}.{last}" if outer else last
 
     def _keep_gradient(self, name: str, end: str) -> Any:
         def keep(gradient: Tensor) -> None:
@@ -223,7 +236,7 @@ class Probe:
     ) -> None:
         if stream_tensors(args, kwargs, output) is None:
             return
-        place = self._stacks.pattern(name)
+        place = self._place(name)
         if place not in self.residual:
             self.residual[place] = is_residual(module, args, kwargs)
         references: dict[str, Tensor | None] = {}

@@ -40,6 +40,7 @@ _LINEAR = {F.linear, *_CONV, *_CONV_TRANSPOSE}
 _MULTILINEAR = {*_MATMUL, *_RIGHT_MATMUL, *_EMBEDDING, torch.einsum}
 _SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
 _MASKED = -1e4
+_GRAPH_STEPS = 40
 
 
 class Use(NamedTuple):
@@ -81,6 +82,9 @@ class ParameterUses(TorchFunctionMode):
         contributions: each use's mean square contribution, one tensor a call.
         in_axes: each use's axis of the weight that is summed over, where that is known.
         logits: for each module, the centred logits of its attention or softmax, one a call.
+        heads: for each module, the size of a head of its attention, where that is known.
+        queries: for each module, the parameters that make the queries of these logits (and the
+            keys, where the two cannot be told apart).
     """
 
     def __init__(
@@ -94,6 +98,9 @@ class ParameterUses(TorchFunctionMode):
         self.contributions: dict[Use, list[Tensor]] = {}
         self.in_axes: dict[Use, int] = {}
         self.logits: dict[str, list[Tensor]] = {}
+        self.heads: dict[str, int] = {}
+        self.queries: dict[str, set[str]] = {}
+        self._names = {id(p): name for name, p in parameters.items() if p.ndim >= 2}
         self._where = where
         self._constants = {id(tensor) for tensor in constants.values()}
         self._shadows: dict[int, _Shadow] = {}
@@ -179,19 +186,24 @@ class ParameterUses(TorchFunctionMode):
                 self._alive.append(t)
 
     def _record_logits(self, func: Any, args: Any, kwargs: Any) -> None:
+        inputs: tuple[Tensor, ...] = ()
         if func in _SOFTMAX:
             logits = args[0].float() if args else kwargs["input"].float()
             axis = kwargs.get("dim", args[1] if len(args) > 1 else -1)
             logits = logits.movedim(-1 if axis is None else axis, -1)
         else:
             names = ("query", "key")
-            q, k = (a.float() for a in (*args[:2], *(kwargs[n] for n in names[len(args) :])))
+            inputs = (*args[:2], *(kwargs[n] for n in names[len(args) :]))
+            q, k = (tensor.float() for tensor in inputs)
+            self.heads[self._where()] = q.shape[-1]
             if q.ndim > 2 and k.shape[-3] != q.shape[-3]:
                 k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
             scale = kwargs.get("scale") or q.shape[-1] ** -0.5
             logits = (q @ k.transpose(-1, -2)) * scale
         if logits.ndim < 2 or logits.shape[-1] < 2:
             return
+        source = inputs[0] if inputs else args[0] if args else kwargs["input"]
+        self.queries.setdefault(self._where(), set()).update(_nearest(source, self._names))
         # A softmax does not see a constant, and masked entries are no signal.
         seen = (logits > _MASKED).float()
         logits = torch.where(seen > 0, logits, 0.0)
@@ -269,6 +281,23 @@ def _in_axis(func: Any, args: Any, tensor: Tensor) -> int | None:
     if func in (torch.addmm, Tensor.addmm) and len(args) > 2 and tensor is args[2]:
         return 0
     return None
+
+
+def _nearest(tensor: Tensor, names: Mapping[int, str]) -> set[str]:
+    """Names of the parameters nearest to a tensor in the graph that it was computed by."""
+    layer, seen = [tensor.grad_fn], set()
+    for _ in range(_GRAPH_STEPS):
+        found = {
+            names[id(node.variable)]
+            for node in layer
+            if hasattr(node, "variable") and id(node.variable) in names
+        }
+        if found:
+            return found
+        following = [n for node in layer if node is not None for n, _ in node.next_functions]
+        layer = [node for node in following if node is not None and node not in seen]
+        seen.update(layer)
+    return set()
 
 
 def _short_name(func: Any) -> str:

@@ -1,0 +1,287 @@
+"""The scaling check: measure a model at several widths and depths, and give a verdict."""
+
+from __future__ import annotations
+
+__all__ = ["scaling_check"]
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from scalinglimits.checks._sizes import check_build, check_sizes, positive, take_batches
+from scalinglimits.checks.hints import hint
+from scalinglimits.checks.measure import Measurement, measure
+from scalinglimits.checks.quantities import KINDS, expected_exponent, use_role
+from scalinglimits.checks.result import ScalingCheck
+from scalinglimits.checks.setups import OptimizerLike, PlanLike, Setup, make_setup
+from scalinglimits.checks.tensors import move
+from scalinglimits.checks.verdict import Finding, judge
+
+_COLUMNS = ["width", "depth", "seed", "kind", "name", "use", "step", "value"]
+
+
+def scaling_check(
+    build: Callable[[int, int], nn.Module],
+    step: Callable[[nn.Module, Any], Tensor],
+    batches: Iterable[Any] | Callable[[], Iterable[Any]],
+    *,
+    widths: Sequence[int] = (32, 64, 128),
+    depths: Sequence[int] = (2, 4, 8),
+    plan: PlanLike | Setup | str | None = "mup",
+    optimizer: OptimizerLike = "adam",
+    lr: float = 1e-3,
+    weight_decay: float = 0.0,
+    seeds: int = 4,
+    steps: int = 3,
+    depth_exponent: float | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **rules: Any,
+) -> ScalingCheck:
+    """Check whether a model's signal and updates keep their size as it grows.
+
+    The model is built at each width (at the smallest depth) and at each depth (at the smallest
+    width), trained for a few steps on the first batch, and measured through hooks. The base size,
+    at which the learning rate is meant, is the smallest.
+
+    Args:
+        build: from width and depth to a model.
+        step: from model and batch to the loss.
+        batches: an iterable of batches, or a function that returns one; the first is used.
+        widths: at least two, or one to leave the width alone.
+        depths: at least two, or one to leave the depth alone.
+        plan: a :class:`scalinglimits.scaling.ScalingPlan`; the name of a width rule ("mup",
+            "spectral", "standard", "ntk"); None for the model as built with one learning rate; or
+            a function from model, width, depth and seed to parameter groups.
+        optimizer: "sgd", "adam", "adamw", … or a function from groups to an optimizer.
+        lr: learning rate at the base size.
+        weight_decay: weight decay at the base size.
+        seeds: replicates; the scatter between them gives the intervals.
+        steps: number of updates.
+        depth_exponent: α of branches of size depth^−α, where `plan` does not tell it; None accepts
+            ½ to 1.
+        device: where to compute.
+        dtype: precision of the model, such as ``torch.bfloat16``; statistics are in float32.
+        progress: called with the numbers of models measured and to measure.
+        **rules: further options of :func:`scalinglimits.scaling.make_plan`, such as `depth_rule`.
+
+    Returns:
+        Verdict, findings and measurements.
+
+    Raises:
+        ValueError: if a size or number is not sensible, `build` ignores width or depth or is
+            random in structure, `batches` is empty, or the loss is no finite scalar.
+
+    Example:
+        >>> def build(width, depth):
+        ...     hidden = [m for _ in range(depth) for m in (nn.Linear(width, width), nn.ReLU())]
+        ...     return nn.Sequential(nn.Linear(4, width), *hidden, nn.Linear(width, 2))
+        >>> step = lambda model, x: model(x).square().mean()
+        >>> x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+        >>> check = scaling_check(
+        ...     build, step, [x], widths=(32, 64, 128), depths=(2,), plan=None, seeds=3)
+        >>> check.verdict  # PyTorch's own initialisation and one learning rate
+        'fails'
+    """
+    widths, depths = check_sizes("widths", widths), check_sizes("depths", depths)
+    positive("seeds", seeds, integer=True)
+    positive("steps", steps, integer=True)
+    positive("lr", lr)
+    if seeds < 2:
+        raise ValueError(f"`seeds` must be at least 2, for intervals; got {seeds}")
+    if len(widths) == len(depths) == 1:
+        raise ValueError("`widths` or `depths` must have at least two sizes; got one each")
+    device = torch.device(device)
+    stacks = check_build(build, widths, depths)
+    batch = move(take_batches(batches, 1)[0], device, dtype)
+    setup, known = make_setup(
+        build,
+        plan,
+        base=(widths[0], depths[0]),
+        optimizer=optimizer,
+        lr=lr,
+        weight_decay=weight_decay,
+        **rules,
+    )
+    sizes = [(w, depths[0]) for w in widths] + [(widths[0], d) for d in depths[1:]]
+    measured: dict[tuple[int, int], list[Measurement]] = {}
+    rows: list[dict[str, Any]] = []
+    for number, (width, depth) in enumerate(sizes):
+        for seed in range(seeds):
+            result = measure(
+                build,
+                step,
+                batch,
+                width=width,
+                depth=depth,
+                seed=seed,
+                setup=setup,
+                optimizer=optimizer,
+                steps=steps,
+                stacks=stacks,
+                blockwise=len(depths) > 1 and width == widths[0],
+                device=device,
+                dtype=dtype,
+            )
+            measured.setdefault((width, depth), []).append(result)
+            rows += [{"width": width, "depth": depth, "seed": seed, **row} for row in result.rows]
+            if progress is not None:
+                progress(number * seeds + seed + 1, len(sizes) * seeds)
+    record = pd.DataFrame(rows, columns=_COLUMNS)
+    if depth_exponent is None and known is not None:
+        depth_exponent = getattr(known, "alpha", None)
+    findings: list[Finding] = _divergence(record)
+    first = measured[widths[0], depths[0]][0]
+    for axis, values in (("width", widths), ("depth", depths)):
+        if len(values) > 1:
+            others = {"width": ("depth", depths[0]), "depth": ("width", widths[0])}[axis]
+            part = record[record[others[0]] == others[1]]
+            shapes = [
+                measured[(v, depths[0]) if axis == "width" else (widths[0], v)][0] for v in values
+            ]
+            findings += _findings(part, axis, shapes, depth_exponent)
+    return ScalingCheck(
+        findings=tuple(findings),
+        record=record,
+        settings={
+            "widths": widths,
+            "depths": depths,
+            "seeds": seeds,
+            "steps": steps,
+            "optimizer": optimizer if isinstance(optimizer, str) else repr(optimizer),
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "plan": plan if isinstance(plan, str) or plan is None else type(plan).__name__,
+            "depth_exponent": depth_exponent,
+            "device": str(device),
+            "dtype": None if dtype is None else str(dtype),
+        },
+        notes=tuple(
+            f"{name} gets no gradient beyond rounding and is not judged"
+            for name in sorted(first.noise)
+        ),
+        branch_outputs=_directness(record, (widths[0], depths[0])),
+    )
+
+
+def _findings(
+    part: pd.DataFrame,
+    axis: str,
+    sizes: list[Measurement],
+    alpha: float | None,
+) -> list[Finding]:
+    """Findings along one axis."""
+    first, last = sizes[0], sizes[-1]
+    uses: dict[str, set[str]] = {}
+    for name, use in part.loc[part.kind == "share", ["name", "use"]].itertuples(index=False):
+        uses.setdefault(name, set()).add(use)
+    growing = {
+        name for name, size in last.heads.items() if size > first.heads.get(name, size)
+    }
+    growing |= {p for module in growing for p in first.queries.get(module, ())}
+    cases = []
+    for (kind, name, use), group in part.groupby(["kind", "name", "use"], sort=False):
+        parameter = KINDS[kind].parameter
+        shapes = [size.shapes[name] for size in sizes if name in size.shapes] if parameter else []
+        role = use_role(shapes, first.in_axes.get((name, use))) if shapes and use else ""
+        tied = len(uses.get(name, ())) > 1
+        expected = expected_exponent(
+            kind,
+            axis,
+            role=role,
+            tied=tied,
+            in_block="*" in name,
+            residual=all(size.residual.get(_stack(name), True) for size in sizes),
+            alpha=alpha,
+            growing_head=name in growing,
+        )
+        if name in first.noise | last.noise:
+            expected = None
+        for chosen in _steps(group, kind):
+            values = group[group.step == chosen]
+            about = {
+                "axis": axis,
+                "kind": kind,
+                "name": name,
+                "use": use,
+                "step": int(chosen),
+                "role": role,
+                "parameters": (name,) if parameter else tuple(sorted(first.queries.get(name, ()))),
+            }
+            cases.append((values[axis].tolist(), values.value.tolist(), expected, about, tied))
+    tests = sum(expected is not None for _, _, expected, _, _ in cases)
+    findings = []
+    for x, y, expected, about, tied in cases:
+        if len(set(x)) < 2 or len(x) < 3 or not all(math.isfinite(value) for value in y):
+            continue
+        finding = judge(x, y, expected=expected, tests=tests, **about)
+        if finding is not None and finding.verdict == "fails":
+            frozen = about["name"] in last.frozen
+            why = hint(
+                about["kind"], axis, about["role"], finding.excess, frozen=frozen, tied=tied
+            )
+            finding = judge(x, y, expected=expected, tests=tests, hint=why, **about)
+        if finding is not None:
+            findings.append(finding)
+    return findings
+
+
+def _steps(group: pd.DataFrame, kind: str) -> list[int]:
+    """The steps at which a quantity is fitted."""
+    start, end = int(group.step.min()), int(group.step.max())
+    return {"start": [start], "end": [end]}.get(KINDS[kind].at, sorted({start, end}))
+
+
+def _stack(name: str) -> str:
+    """The stack of a block's parameter, `blocks.*` for `blocks.*.mlp.0.weight`."""
+    parts = name.split(".")
+    last = max((i for i, part in enumerate(parts) if "*" in part), default=-1)
+    return ".".join(parts[: last + 1])
+
+
+def _divergence(record: pd.DataFrame) -> list[Finding]:
+    """A finding if the loss stopped being finite."""
+    losses = record[(record.kind == "loss") & ~record.value.map(math.isfinite)]
+    if losses.empty:
+        return []
+    worst = losses.sort_values("step").iloc[0]
+    axis = "width" if worst.width > record.width.min() else "depth"
+    text = (
+        f"model: the loss is not finite after {worst.step} steps at width {worst.width}, depth "
+        f"{worst.depth}: learning rate too large there?"
+    )
+    return [
+        Finding(
+            "fails",
+            axis,
+            "loss",
+            "",
+            "",
+            int(worst.step),
+            "",
+            math.inf,
+            math.inf,
+            math.inf,
+            (-math.inf, 0.0),
+            text,
+            (),
+        )
+    ]
+
+
+def _directness(record: pd.DataFrame, size: tuple[int, int]) -> dict[str, float]:
+    """How much of what a parameter writes reaches its block's output: 0 for a branch's output."""
+    here = record[(record.width == size[0]) & (record.depth == size[1]) & (record.step == 0)]
+    own = here[here.kind == "share"].groupby("name").value.mean()
+    block = here[here.kind == "block_share"].groupby("name").value.mean()
+    both = own.index.intersection(block.index)
+    return {
+        name: abs(math.log(block[name] / own[name]))
+        for name in both
+        if block[name] > 0 and own[name] > 0
+    }
