@@ -1,132 +1,128 @@
-r"""Exponents of growth with confidence intervals.
+r"""Exponents of growth, with confidence intervals.
 
-A quantity that grows as $y = c\,x^e$ is a line on logarithmic axes. The replicates at each size
-(seeds) tell its scatter; least squares on all of them gives the exponent $e$, and Student's $t$
-with $n-2$ degrees of freedom its interval. Curvature that a pure power does not explain widens the
-interval as scatter does.
+A quantity that behaves like `C x^p` is a line of slope `p` in logarithms. With standard errors the
+points are weighted by them, otherwise their scatter says how sure the slope is.
+
+Reference: G. A. F. Seber and A. J. Lee, *Linear Regression Analysis* (2003), chapters 3 and 10.
 """
 
 from __future__ import annotations
 
-__all__ = ["ExponentFit", "fit_exponent"]
+__all__ = ["GrowthExponent", "fit_exponent"]
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
+from numpy.typing import ArrayLike
+from scipy import special
 
 
 @dataclass(frozen=True)
-class ExponentFit:
-    """A fitted power law.
+class GrowthExponent:
+    """A fit of `prefactor * x**value`.
 
     Attributes:
-        exponent: the slope of log y against log x.
-        stderr: its standard error.
-        dof: degrees of freedom behind it.
-        log_prefactor: natural logarithm of c, so that y = c·x^exponent.
+        value: the exponent.
+        standard_error: its standard error.
+        low: lower end of the confidence interval.
+        high: upper end of the confidence interval.
         confidence: level of the interval.
-        lower: lower end of the interval.
-        upper: upper end of the interval.
+        prefactor: value of the fit at `x = 1`.
         count: number of points.
     """
 
-    exponent: float
-    stderr: float
-    dof: int
-    log_prefactor: float
+    value: float
+    standard_error: float
+    low: float
+    high: float
     confidence: float
-    lower: float
-    upper: float
+    prefactor: float
     count: int
 
-    def interval(self, confidence: float) -> tuple[float, float]:
-        """Return the confidence interval at another level.
+    def __contains__(self, exponent: float) -> bool:
+        """Whether an exponent is in the confidence interval."""
+        return self.low <= exponent <= self.high
 
-        Args:
-            confidence: in (0, 1).
-
-        Returns:
-            Lower and upper end.
-
-        Raises:
-            ValueError: if `confidence` is not in (0, 1).
-        """
-        half = _quantile(confidence, self.dof) * self.stderr
-        return self.exponent - half, self.exponent + half
-
-    def __call__(self, x: NDArray[np.floating] | float) -> NDArray[np.floating]:
-        """Return the fitted line at sizes x."""
-        return np.exp(self.log_prefactor) * np.asarray(x, float) ** self.exponent
+    def __call__(self, x: ArrayLike) -> np.ndarray:
+        """The fit at `x`."""
+        return self.prefactor * np.asarray(x, dtype=np.float64) ** self.value
 
 
 def fit_exponent(
-    x: Sequence[float] | NDArray[np.floating],
-    y: Sequence[float] | NDArray[np.floating],
-    *,
-    weights: Sequence[float] | NDArray[np.floating] | None = None,
+    x: ArrayLike,
+    y: ArrayLike,
+    standard_errors: ArrayLike | None = None,
     confidence: float = 0.95,
-) -> ExponentFit:
-    """Fit y = c·x^e, with a confidence interval for e.
+) -> GrowthExponent:
+    r"""Fit the exponent of `y ~ C x^p` by linear regression of `log y` on `log x`.
+
+    With standard errors `s_i` of the values, point `i` has weight `(y_i / s_i)^2` and the interval
+    is Gaussian; if the points scatter more than their errors say, it is widened accordingly.
+    Without, all points count the same and the interval is Student's, with two degrees of freedom
+    fewer than points.
 
     Args:
-        x: sizes, positive, shape (n,); a size that was measured with r seeds appears r times.
-        y: measurements, positive, shape (n,).
-        weights: inverse variances of log y up to a factor, shape (n,); equal by default.
-        confidence: level of the interval.
+        x: sizes, positive, at least two different ones.
+        y: values, positive, of the same shape.
+        standard_errors: of the values, positive; `None` if they are not known, and then at least
+            three points are needed.
+        confidence: level of the confidence interval.
 
     Returns:
-        The fit.
+        The exponent.
 
     Raises:
-        ValueError: if the lengths differ, a value is not positive, there are fewer than three
-            points or fewer than two sizes, or `confidence` is not in (0, 1).
+        ValueError: if shapes do not agree, there are too few points, or a number is not positive.
 
     Example:
-        >>> fit = fit_exponent([32, 64, 128] * 2, [3.2, 6.5, 12.7, 3.1, 6.4, 13.0])
-        >>> round(fit.exponent, 2), fit.lower < 1 < fit.upper
-        (1.01, True)
+        >>> fit = fit_exponent([1, 10, 100, 1000], [2.0, 0.21, 0.019, 0.002])
+        >>> round(fit.value, 2), -1 in fit
+        (-1.0, True)
     """
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    w = np.ones_like(x) if weights is None else np.asarray(weights, float)
-    if x.ndim != 1 or x.shape != y.shape or w.shape != x.shape:
+    sizes, values = _positive("x", x), _positive("y", y)
+    errors = None if standard_errors is None else _positive("standard_errors", standard_errors)
+    if values.shape != sizes.shape:
+        raise ValueError(f"`y` must have the shape of `x`, {sizes.shape}; got {values.shape}")
+    if errors is not None and errors.shape != sizes.shape:
         raise ValueError(
-            f"`x`, `y` and `weights` must be vectors of one length; "
-            f"got shapes {x.shape}, {y.shape}, {w.shape}"
+            f"`standard_errors` must have the shape of `x`, {sizes.shape}; got {errors.shape}"
         )
-    for name, values in (("x", x), ("y", y), ("weights", w)):
-        if not (np.isfinite(values).all() and (values > 0).all()):
-            bad = values[~(np.isfinite(values) & (values > 0))][0]
-            raise ValueError(f"`{name}` must be positive and finite; got {bad}")
-    if len(x) < 3 or len(np.unique(x)) < 2:
+    least = 3 if errors is None else 2
+    if len(sizes) < least or len(np.unique(sizes)) < 2:
         raise ValueError(
-            f"`x` must have at least three points at two sizes or more; "
-            f"got {len(x)} points at {len(np.unique(x))}"
+            f"`x` must have at least {least} points, two of them different; got {sizes.tolist()}"
         )
-    u, v = np.log(x), np.log(y)
-    u_mean, v_mean = np.average(u, weights=w), np.average(v, weights=w)
-    spread = float(np.sum(w * (u - u_mean) ** 2))
-    slope = float(np.sum(w * (u - u_mean) * (v - v_mean)) / spread)
-    intercept = float(v_mean - slope * u_mean)
-    dof = len(x) - 2
-    residual = float(np.sum(w * (v - intercept - slope * u) ** 2))
-    stderr = float(np.sqrt(residual / dof / spread))
-    half = _quantile(confidence, dof) * stderr
-    return ExponentFit(
-        exponent=slope,
-        stderr=stderr,
-        dof=dof,
-        log_prefactor=intercept,
-        confidence=confidence,
-        lower=slope - half,
-        upper=slope + half,
-        count=len(x),
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"`confidence` must be strictly between 0 and 1; got {confidence}")
+    horizontal, vertical = np.log(sizes), np.log(values)
+    weights = np.ones_like(values) if errors is None else (values / errors) ** 2
+    centre = weights @ horizontal / weights.sum()
+    middle = weights @ vertical / weights.sum()
+    spread = float(weights @ (horizontal - centre) ** 2)
+    slope = float(weights @ ((horizontal - centre) * (vertical - middle))) / spread
+    residual = vertical - middle - slope * (horizontal - centre)
+    freedom = len(sizes) - 2
+    scatter = float(weights @ residual**2) / freedom if freedom > 0 else 0.0
+    tail = 0.5 + 0.5 * confidence
+    if errors is None:
+        quantile = float(special.stdtrit(freedom, tail))
+    else:
+        quantile, scatter = float(special.ndtri(tail)), max(1.0, scatter)
+    error = math.sqrt(scatter / spread)
+    return GrowthExponent(
+        slope,
+        error,
+        slope - quantile * error,
+        slope + quantile * error,
+        confidence,
+        math.exp(middle - slope * centre),
+        len(sizes),
     )
 
 
-def _quantile(confidence: float, dof: int) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must be in (0, 1); got {confidence}")
-    return float(stats.t.ppf((1 + confidence) / 2, dof))
+def _positive(name: str, values: ArrayLike) -> np.ndarray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not np.all(np.isfinite(array)) or np.any(array <= 0.0):
+        raise ValueError(f"`{name}` must be a list of positive, finite numbers; got {values!r}")
+    return array

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from scalinglimits.laws.streams import derive_seed
 from scalinglimits.matrices import (
     DenseMatrix,
     GaussianMatrix,
@@ -27,6 +26,7 @@ from scalinglimits.matrices import (
     RandomMatrix,
 )
 
+from ._streams import MATRIX, SPACE, stream
 from .network import LinearNetwork
 from .state import NetworkState
 
@@ -77,7 +77,7 @@ class Dynamics:
             self.spaces.append(
                 NeuronSpace(
                     network.widths[i],
-                    generator=_stream(seed, "space", i),
+                    generator=stream(seed, SPACE, i),
                     explicit=explicit,
                     relative_width=None if network.is_finite else m[i],
                 )
@@ -87,7 +87,7 @@ class Dynamics:
         if network.out_features == 1:
             V = V[:, 0]
         self.matrices = [
-            self._matrix(i, _stream(seed, "matrix", i), explicit) for i in range(1, n + 1)
+            self._matrix(i, stream(seed, MATRIX, i), explicit) for i in range(1, n + 1)
         ]
         self.gains = scales.gains
         # From the plain transpose to the adjoint for inner products that are means over neurons.
@@ -248,7 +248,3 @@ def _norm(array: np.ndarray) -> float:
     if not norm < LARGEST_NORM:
         raise Diverged
     return norm
-
-
-def _stream(seed: int | None, *names: str | int) -> np.random.Generator | None:
-    return None if seed is None else np.random.default_rng(derive_seed(seed, *names))

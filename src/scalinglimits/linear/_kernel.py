@@ -20,10 +20,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scalinglimits.laws.streams import derive_seed
-
 from ._dynamics import LARGEST_NORM
 from ._recorder import Recorder
+from ._streams import PREDICTOR, stream
 from .batches import Schedule, evaluate
 from .losses import Loss
 from .measures import Measure
@@ -45,8 +44,8 @@ def kernel_rates(network: LinearNetwork) -> list[float]:
 def start(network: LinearNetwork, seed: int | None) -> np.ndarray:
     """The random predictor at the start."""
     d, o, n = network.in_features, network.out_features, network.hidden
-    assert seed is not None
-    generator = np.random.default_rng(derive_seed(seed, "predictor"))
+    generator = stream(seed, PREDICTOR)
+    assert generator is not None
     a = 0.0 if network.residual_scale is None else network.residual_scale**2
     deviation = network.scale * math.sqrt((1.0 + a) ** n)
     return deviation * generator.standard_normal((d,) if o == 1 else (d, o))

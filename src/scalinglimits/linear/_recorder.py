@@ -16,6 +16,17 @@ from .trajectory import Trajectory
 
 _LARGEST_EXPONENT = 100.0
 _SMALLEST_FACTOR = 0.1
+_ARRAYS = (
+    "predictor",
+    "loss",
+    "u_square",
+    "v_square",
+    "w_square",
+    "alignment",
+    "dimensions",
+    "error",
+    "times",
+)
 
 
 class Recorder:
@@ -50,7 +61,7 @@ class Recorder:
         error: float,
     ) -> None:
         """Record one point."""
-        i = self.count
+        i = self._next()
         self.predictor[i] = predictor
         self.loss[i] = loss
         self.u_square[i] = _square(arrays[0])
@@ -65,7 +76,6 @@ class Recorder:
         self.dimensions[i] = dynamics.dimensions
         self.error[i] = error
         self.times[i] = time
-        self.count += 1
 
     def add_kernel(
         self,
@@ -74,14 +84,23 @@ class Recorder:
         loss: float,
     ) -> None:
         """Record one point of a limit in which the weights do not move."""
-        i = self.count
+        i = self._next()
         self.predictor[i] = predictor
         self.loss[i] = loss
         self.u_square[i] = self.network.in_features
         self.v_square[i] = self.network.out_features
         self.w_square[i] = self.alignment[i] = self.error[i] = 0.0
         self.times[i] = time
+
+    def _next(self) -> int:
+        """Index of a new point; all arrays double when they are full."""
+        i = self.count
         self.count += 1
+        if i == len(self.times):
+            for name in _ARRAYS:
+                array = getattr(self, name)
+                setattr(self, name, np.concatenate([array, np.empty_like(array)]))
+        return i
 
     def finish(
         self,
@@ -125,16 +144,14 @@ class ErrorEstimate:
     show, it multiplies them by `|1 - tau |D|^2 c|`; times of contraction undo those of growth.
 
     Args:
-        steps: factors of the gradients of all arrays, step size included.
         momentum: of heavy-ball momentum, with which the steps that count are longer.
         smooth: whether all gradients are of one mean loss, so that they show its curvature.
     """
 
-    def __init__(self, steps: list[float], momentum: float, smooth: bool) -> None:
-        self._steps = [t / (1.0 - momentum) for t in steps]
+    def __init__(self, momentum: float, smooth: bool) -> None:
+        self._reach = 1.0 / (1.0 - momentum)
         self._damping = (1.0 - momentum) / (1.0 + momentum)
         self._smooth = smooth
-        self._largest = max(map(abs, self._steps))
         self._error = 0.0
         self._sum: np.ndarray | float = 0.0
         self._peak = 0.0
@@ -142,7 +159,12 @@ class ErrorEstimate:
         self._last: tuple[np.ndarray, np.ndarray] | None = None
 
     def update(
-        self, dynamics: Dynamics, passes: Passes, predictor: np.ndarray, xi: np.ndarray
+        self,
+        dynamics: Dynamics,
+        passes: Passes,
+        predictor: np.ndarray,
+        xi: np.ndarray,
+        factors: list[float],
     ) -> float:
         """Error of the predictor before a step; the step is then accounted for.
 
@@ -151,39 +173,47 @@ class ErrorEstimate:
             passes: of this step.
             predictor: the predictor.
             xi: the gradient with respect to the predictor.
+            factors: of the gradients of all arrays, step size included.
 
         Returns:
             The estimate.
         """
         n = len(passes.b) - 1
         b, f, b_drop, f_drop = passes.b_norm, passes.f_norm, passes.b_drop, passes.f_drop
-        alpha = 1.0 if dynamics.alpha is None else abs(dynamics.alpha)
+        steps = [self._reach * t for t in factors]
         slope = _length(xi)
-        scale = 1.0 / slope if slope > 0.0 else 0.0
-        steps = self._steps
-        first, last = b[0] ** 2, (f[n] * scale) ** 2
-        squares, speed = first + last, abs(steps[0]) * first + abs(steps[-1]) * last
-        smallest = min(b[0], f[n] * scale)
+        derivatives = _derivatives(dynamics, passes, slope)
+        speed = abs(steps[0]) * derivatives[0] ** 2 + abs(steps[-1]) * derivatives[-1] ** 2
         added = (steps[0] * b_drop[0] * slope) ** 2 + (steps[-1] * f_drop[n]) ** 2
+        alpha = 1.0 if dynamics.alpha is None else abs(dynamics.alpha)
         for i in range(1, n + 1):
-            derivative = alpha * b[i] * f[i - 1] * scale
-            squares += derivative**2
-            speed += abs(steps[i]) * derivative**2 / alpha
-            smallest = min(smallest, derivative)
-            dropped = b_drop[i] * f[i - 1] + b[i] * f_drop[i - 1]
-            added += (steps[i] * dropped) ** 2
+            if alpha > 0.0:
+                speed += abs(steps[i]) * derivatives[i] ** 2 / alpha
+            added += (steps[i] * (b_drop[i] * f[i - 1] + b[i] * f_drop[i - 1])) ** 2
         self._follow(predictor, xi, self._damping * dynamics.output * speed)
-        error = self._error * math.exp(self._overshoot)
-        shown = math.sqrt(squares) * error + f[0] * scale * b_drop[0]
-        gain = b[n] * f[n] * scale
-        second = (squares - smallest**2) / gain if gain > 0.0 else 0.0
-        self._sum = self._sum + self._largest * xi
+        shown = self.shown(dynamics, passes, xi)
+        gain = b[n] * f[n] / slope if slope > 0.0 else 0.0
+        squares = sum(d * d for d in derivatives) - min(derivatives) ** 2
+        second = squares / gain if gain > 0.0 else 0.0
+        self._sum = self._sum + max(map(abs, steps)) * xi
         reached = _length(self._sum)
         if reached > self._peak:
             self._error *= math.exp(min(second * (reached - self._peak), _LARGEST_EXPONENT))
             self._peak = reached
         self._error += math.sqrt(added)
-        return dynamics.output * shown
+        return shown
+
+    def shown(self, dynamics: Dynamics, passes: Passes, xi: np.ndarray) -> float:
+        """How the errors up to now show in the predictor."""
+        slope = _length(xi)
+        squares = sum(d * d for d in _derivatives(dynamics, passes, slope))
+        error = math.sqrt(squares) * self._error * math.exp(self._overshoot)
+        first = passes.f_norm[0] / slope if slope > 0.0 else 0.0
+        return dynamics.output * (error + first * passes.b_drop[0])
+
+    def add(self, error: float) -> None:
+        """Add an error of the weights from another source."""
+        self._error += error
 
     def _follow(self, predictor: np.ndarray, xi: np.ndarray, speed: float) -> None:
         """Growth of errors by steps that overshoot, from the last two gradients."""
@@ -198,6 +228,15 @@ class ErrorEstimate:
                 self._overshoot += math.log(max(factor, _SMALLEST_FACTOR))
                 self._overshoot = max(self._overshoot, 0.0)
         self._last = predictor, xi
+
+
+def _derivatives(dynamics: Dynamics, passes: Passes, slope: float) -> list[float]:
+    """Norms of the derivatives of the predictor along `xi`, for U, W_1, ..., W_n, V."""
+    b, f = passes.b_norm, passes.f_norm
+    scale = 1.0 / slope if slope > 0.0 else 0.0
+    alpha = scale if dynamics.alpha is None else scale * abs(dynamics.alpha)
+    inner = [alpha * b[i] * f[i - 1] for i in range(1, len(b))]
+    return [b[0], *inner, f[-1] * scale]
 
 
 def _length(array: np.ndarray) -> float:

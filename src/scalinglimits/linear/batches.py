@@ -6,8 +6,9 @@ Reference: "Infinite-width limit of deep linear neural networks" (L), the measur
 
 from __future__ import annotations
 
-__all__ = ["MiniBatches", "Schedule", "evaluate", "schedule"]
+__all__ = ["MiniBatches", "Schedule", "evaluate", "evaluate_many", "repeatable", "schedule"]
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -133,6 +134,13 @@ def schedule(data: Measure | MiniBatches | Iterable[Measure]) -> Schedule | Meas
     )
 
 
+def repeatable(data: Any, steps: int) -> Any:
+    """The same data, in a form that can be gone through several times."""
+    if isinstance(data, Measure | MiniBatches) or not isinstance(data, Iterable):
+        return data
+    return list(itertools.islice(data, steps + 1))
+
+
 def evaluate(
     source: Measure | Schedule, step: int, last: bool, predictor: np.ndarray, loss: Loss
 ) -> tuple[float, np.ndarray]:
@@ -145,3 +153,17 @@ def evaluate(
     if source.full is not None:
         value, _ = source.full.evaluate(predictor, loss)
     return value, xi
+
+
+def evaluate_many(
+    source: Measure | Schedule, step: int, last: bool, predictors: np.ndarray, loss: Loss
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for many predictors, each treated by itself."""
+    if isinstance(source, Measure):
+        return source.evaluate_many(predictors, loss)
+    if last:
+        return source.last().evaluate_many(predictors, loss)
+    values, xi = source.next(step).evaluate_many(predictors, loss)
+    if source.full is not None:
+        values, _ = source.full.evaluate_many(predictors, loss)
+    return values, xi

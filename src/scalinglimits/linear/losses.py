@@ -48,6 +48,11 @@ class Loss:
     name: str = "custom"
     separable: bool = False
 
+    @property
+    def is_square(self) -> bool:
+        """Whether it is the square loss, whose means are known in closed form."""
+        return self.derivative is _difference
+
     def slope(self, prediction: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The derivative, checked.
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ._validate import check_array, check_count, check_real
-from .losses import Loss, square
+from .losses import Loss
 
 _SYMMETRY = 1e-10
 
@@ -80,8 +80,9 @@ class EmpiricalData(Measure):
         TypeError: if an argument is no array of numbers.
 
     Example:
+        >>> from scalinglimits.linear.losses import resolve_loss
         >>> data = EmpiricalData([[1.0, 0.0], [0.0, 2.0]], [1.0, 0.0])
-        >>> loss, xi = data.evaluate(np.zeros(2), square())
+        >>> loss, xi = data.evaluate(np.zeros(2), resolve_loss("square"))
         >>> round(loss, 12), xi.round(12) + 0.0
         (0.25, array([-0.5,  0. ]))
     """
@@ -108,7 +109,7 @@ class EmpiricalData(Measure):
 
     def evaluate(self, predictor: np.ndarray, loss: Loss) -> tuple[float, np.ndarray]:
         """The mean loss of a linear predictor and its gradient; see `Measure.evaluate`."""
-        if loss is square():
+        if loss.is_square:
             rows, targets, rest = self._square_form()
             residual = rows @ predictor
             residual -= targets
@@ -122,13 +123,14 @@ class EmpiricalData(Measure):
 
     def evaluate_many(self, predictors: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
         """The same for many predictors; see `Measure.evaluate_many`."""
-        if loss is not square():
+        if not loss.is_square:
             return super().evaluate_many(predictors, loss)
         rows, targets, rest = self._square_form()
         columns = predictors.reshape(len(predictors), self.in_features, -1)
         residual = np.matmul(rows, columns)
         residual -= targets.reshape(len(targets), -1)
-        values = 0.5 * np.einsum("rno,rno->r", residual, residual) + rest
+        flat = residual.reshape(len(predictors), 1, -1)
+        values = 0.5 * np.matmul(flat, flat.transpose(0, 2, 1))[:, 0, 0] + rest
         return values, np.matmul(rows.T, residual).reshape(predictors.shape)
 
     def minimum_norm(self) -> np.ndarray:
@@ -173,8 +175,9 @@ class GaussianData(Measure):
         TypeError: if an argument is no array of numbers.
 
     Example:
+        >>> from scalinglimits.linear.losses import resolve_loss
         >>> data = GaussianData(np.eye(2), [1.0, -1.0], noise=2.0)
-        >>> data.evaluate(np.zeros(2), square())
+        >>> data.evaluate(np.zeros(2), resolve_loss("square"))
         (3.0, array([-1.,  1.]))
     """
 
@@ -210,7 +213,7 @@ class GaussianData(Measure):
 
     def evaluate(self, predictor: np.ndarray, loss: Loss) -> tuple[float, np.ndarray]:
         """The mean loss of a linear predictor and its gradient; see `Measure.evaluate`."""
-        if loss is square():
+        if loss.is_square:
             error = predictor - self.target
             gradient = self.covariance @ error
             value = 0.5 * float(error.ravel() @ gradient.ravel())
@@ -227,6 +230,17 @@ class GaussianData(Measure):
             for j in range(self.out_features)
         ]
         return sum(p[0] for p in parts), np.stack([p[1] for p in parts], axis=1)
+
+    def evaluate_many(self, predictors: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+        """The same for many predictors; see `Measure.evaluate_many`."""
+        if not loss.is_square:
+            return super().evaluate_many(predictors, loss)
+        errors = (predictors - self.target).reshape(len(predictors), self.in_features, -1)
+        gradients = np.matmul(self.covariance, errors)
+        flat = errors.reshape(len(errors), 1, -1)
+        values = 0.5 * np.matmul(flat, gradients.reshape(len(errors), -1, 1))[:, 0, 0]
+        values += 0.5 * self.noise**2 * self.out_features
+        return values, gradients.reshape(predictors.shape)
 
     def minimum_norm(self) -> np.ndarray:
         """The shortest minimiser of the mean square loss: where training from zero ends.

@@ -172,6 +172,13 @@ class LinearNetwork:
         return not self.is_finite and self.parametrization in ("ntk", "standard")
 
     @property
+    def has_explicit_form(self) -> bool:
+        """Whether it is a plain network with one Gaussian hidden matrix (see `explicit_limit`)."""
+        gaussian = isinstance(self.matrices, str) and self.matrices == "gaussian"
+        plain = self.vectors is None and self.residual_scale is None
+        return self.hidden == 1 and gaussian and plain and not self.is_kernel_limit
+
+    @property
     def scales(self) -> Scales:
         """The factors of the parametrisation.
 

@@ -118,7 +118,7 @@ def _descend(
     arrays = [array.copy() for array in dynamics.initial]
     factors = [t * c for t, c in zip(sizes, dynamics.factors(), strict=True)]
     velocities = [np.zeros_like(a) for a in arrays] if momentum > 0.0 else None
-    errors = ErrorEstimate(factors, momentum, isinstance(source, Measure))
+    errors = ErrorEstimate(momentum, isinstance(source, Measure))
     states: dict[int, NetworkState] = {}
     status, step = "completed", 0
     for step in range(steps + 1):
@@ -130,7 +130,7 @@ def _descend(
         except Diverged:
             status = "diverged"
             break
-        error = errors.update(dynamics, passes, predictor, xi)
+        error = errors.update(dynamics, passes, predictor, xi, factors)
         recorder.add(step, predictor, value, arrays, passes, dynamics, error)
         if step in wanted:
             states[step] = dynamics.snapshot(arrays)

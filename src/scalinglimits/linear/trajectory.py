@@ -34,7 +34,8 @@ class Trajectory:
         error_estimate: estimate, to first order, of the error of the predictor that is due to the
             tolerance of the bases, shape `(T,)`.
         times: step numbers, or times of a gradient flow, shape `(T,)`.
-        status: `"completed"`, `"stopped"` (by `stop_at`) or `"diverged"`.
+        status: `"completed"`, `"stopped"` (by `stop_at`) or `"diverged"`; also `"step_limit"` for a
+            gradient flow that needs more steps than it may take.
         stop_step: the step at which it ended. After a divergence it is the step whose predictor is
             not recorded, since it was too large.
         state: the weights at the end; `None` after a divergence, or in a kernel limit.
