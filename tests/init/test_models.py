@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -184,6 +185,23 @@ def test_generators_and_the_default_one():
     torch.manual_seed(0)
     initialize_(net)
     assert torch.equal(first, net.weight)
+
+
+def test_the_transposed_dense_layer_of_transformers():
+    class Conv1D(nn.Module):
+        def __init__(self, nf, nx):
+            super().__init__()
+            self.nf = nf
+            self.weight = nn.Parameter(torch.empty(nx, nf))
+            self.bias = nn.Parameter(torch.ones(nf))
+
+    net = nn.ModuleDict({"c_attn": Conv1D(24, 8)})
+    row = initialize_(net, "fan_out", seed=0).set_index("name").loc["c_attn.weight"]
+    assert (row["fan_in"], row["fan_out"]) == (8, 24)
+    assert not net["c_attn"].bias.any()
+    packed = {"*.c_attn.weight": Axes(0, 1, blocks=3, block_axis=1)}
+    net = nn.ModuleDict({"h": net})
+    assert initialize_(net, "fan_out", axes=packed, seed=np.int64(0))["fan_out"][0] == 8
 
 
 def test_nothing_is_attached_to_parameters():

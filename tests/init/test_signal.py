@@ -134,6 +134,25 @@ def test_functions_between_layers_break_the_chain():
     assert (table["backward"] > 0).all()
 
 
+def test_declared_layers_and_wrapped_models_are_predicted():
+    class Kernel(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernel = nn.Parameter(torch.empty(8, 4))
+
+        def forward(self, x):
+            return x @ self.kernel
+
+    model = nn.Sequential(nn.Linear(4, 8), Kernel())
+    wrapped = nn.Sequential()
+    wrapped.add_module("_orig_mod", model)  # as torch.compile names it
+    table = signal_table(
+        wrapped, torch.ones(2, 4), modes="fan_out", draws=1, axes={"*.kernel": Axes(0, 1)}
+    )
+    assert table["forward_predicted"].tolist() == pytest.approx([0.5, 2.0, 1.0])
+    assert table["backward_predicted"].tolist() == pytest.approx([1.0, 1.0, 1.0])
+
+
 def test_layers_packed_excluded_and_bilinear():
     model = nn.Sequential(nn.Linear(32, 96, bias=False), nn.Linear(96, 8))
     nn.init.constant_(model[1].weight, 0.5)

@@ -18,6 +18,7 @@ from scalinglimits.laws.streams import root_seed
 
 __all__ = [
     "check_distribution",
+    "check_integer",
     "check_mode",
     "check_scale",
     "check_tensor",
@@ -73,6 +74,13 @@ def check_scale(name: str, value: object) -> float:
     return float(value)
 
 
+def check_integer(name: str, value: object) -> int:
+    """Return ``value`` as an ``int``; NumPy integers are welcome, booleans are not."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"`{name}` must be an integer; got {value!r}")
+    return int(value)
+
+
 def resolve_seed(
     seed: int | None, generator: torch.Generator | None, tensors: list[torch.Tensor]
 ) -> tuple[int, torch.device | None]:
@@ -80,9 +88,7 @@ def resolve_seed(
     if seed is not None and generator is not None:
         raise ValueError("`seed` must not be given together with `generator`; got both")
     if seed is not None:
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f"`seed` must be an integer; got {seed!r}")
-        return seed, torch.device("cpu")
+        return check_integer("seed", seed), torch.device("cpu")
     if generator is None:
         if any(is_distributed(tensor) for tensor in tensors):
             raise ValueError(

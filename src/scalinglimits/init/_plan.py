@@ -21,9 +21,9 @@ from scalinglimits.init._checks import check_tensor
 from scalinglimits.init.axes import Axes
 from scalinglimits.init.layers import Constant, parameter_role
 
-__all__ = ["Entry", "collect", "resolve_axes", "split_excluded"]
+__all__ = ["Entry", "bare_name", "collect", "resolve_axes", "split_excluded"]
 
-_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
+_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 @dataclass(eq=False)
@@ -107,7 +107,7 @@ def collect(model: nn.Module) -> list[Entry]:
                 for name, originals in module.parametrizations.items()
             ]
         for name, key, tensor, parametrised in found:
-            full = _clean(f"{path}.{name}" if path else name)
+            full = bare_name(f"{path}.{name}" if path else name)
             if key not in entries:
                 check_tensor(full, tensor)
                 entries[key] = Entry([], [], tensor, parametrised)
@@ -177,14 +177,13 @@ def resolve_axes(entries: list[Entry], declared: Mapping[str, Axes] | None) -> N
         )
 
 
+def bare_name(name: str) -> str:
+    """Return a full name without the marks of wrappers."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
 def _check_matches(argument: str, pattern: object, entries: list[Entry]) -> None:
     if not isinstance(pattern, str):
         raise TypeError(f"`{argument}` must be made of patterns of names; got {pattern!r}")
     if not any(entry.matches(pattern) for entry in entries):
         raise ValueError(f"`{argument}` must match parameters of the model; got {pattern!r}")
-
-
-def _clean(name: str) -> str:
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name

@@ -26,7 +26,8 @@ from torch import nn
 
 from scalinglimits.init._activations import weightless_gains
 from scalinglimits.init._borders import counted_fans
-from scalinglimits.init._checks import check_mode
+from scalinglimits.init._checks import check_integer, check_mode
+from scalinglimits.init._plan import bare_name
 from scalinglimits.init._probe import Visit, probe
 from scalinglimits.init.axes import Axes
 from scalinglimits.init.layers import parameter_role
@@ -176,14 +177,14 @@ def _add_pass(
 ) -> None:
     """Add one pass through an initialised model to the totals."""
     seen = probe(model, arguments, generator)
-    weights = _weights_by_name(done)
+    weights = _weights_by_layer(done)
     second_moment = seen.second_moment
     product = np.ones(2)
     for visit in seen.visits:
-        row = weights.get(f"{visit.name}.weight" if visit.name else "weight")
+        name, row = weights.get(bare_name(visit.name), ("", None))
         if not seen.chain:
             second_moment = visit.second_moment
-        predicted = _predict(visit, row, second_moment)
+        predicted = _predict(visit, name, row, second_moment)
         product *= predicted
         second_moment *= predicted[0]
         total = totals.setdefault((visit.name, visit.call), _Total(type(visit.module).__name__))
@@ -196,17 +197,19 @@ def _add_pass(
     end.measured.append((seen.forward, seen.backward))
 
 
-def _predict(visit: Visit, row: dict[str, Any] | None, second_moment: float) -> tuple[float, float]:
-    """Return m t and n t of a layer with weights, and the integrals of one without."""
+def _predict(
+    visit: Visit, name: str, row: dict[str, Any] | None, second_moment: float
+) -> tuple[float, float]:
+    """Return m t and n t of a layer with one weight, and the integrals of one without."""
     if isinstance(visit.module, _PARTS):
         return math.nan, math.nan
     if row is None:
         return weightless_gains(visit.module, second_moment) or (math.nan, math.nan)
     fan_in, fan_out = row["fan_in"], row["fan_out"]
     variance = row["std"] ** 2
-    known = parameter_role(visit.module, "weight")
-    weight = visit.module.weight
-    if isinstance(known, Axes) and isinstance(weight, torch.Tensor):
+    known = parameter_role(visit.module, name)
+    weight = getattr(visit.module, name)
+    if isinstance(known, Axes):
         # The layer as it acts: packed maps read the same input, which so feeds them all.
         fan_in, fan_out = known.fans(weight.shape)
         if row["action"] == "kept":
@@ -215,14 +218,15 @@ def _predict(visit: Visit, row: dict[str, Any] | None, second_moment: float) -> 
     return fan_in * variance, fan_out * variance
 
 
-def _weights_by_name(done: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return the rows of weights under all their names; constants are no weights."""
-    table = {}
+def _weights_by_layer(done: pd.DataFrame) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the weight of each layer that has one, and its name there; constants do not count."""
+    table: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for row in done.to_dict("records"):
         if row["action"] in ("drawn", "kept") and len(row["shape"]) > 1:
-            for name in [row["name"], *filter(None, row["tied"].split(", "))]:
-                table[name] = row
-    return table
+            for full in [row["name"], *filter(None, row["tied"].split(", "))]:
+                layer, _, name = full.rpartition(".")
+                table.setdefault(layer, []).append((name, row))
+    return {layer: found[0] for layer, found in table.items() if len(found) == 1}
 
 
 def _chain(shapes: Sequence[tuple[int, int]], activation: nn.Module | None) -> nn.Sequential:
@@ -254,8 +258,7 @@ def _chain(shapes: Sequence[tuple[int, int]], activation: nn.Module | None) -> n
 
 
 def _check_count(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"`{name}` must be an integer; got {value!r}")
-    if value < 1:
-        raise ValueError(f"`{name}` must be at least 1; got {value}")
-    return value
+    count = check_integer(name, value)
+    if count < 1:
+        raise ValueError(f"`{name}` must be at least 1; got {count}")
+    return count
