@@ -180,8 +180,28 @@ class Analysis:
     @cached_property
     def base_laws(self) -> dict[str, InitLaw | None]:
         if self.meta_laws_hold:
-            return self.builder.meta(self.base).laws
-        return self._concrete(self.base).laws
+            laws = self.builder.meta(self.base).laws
+        else:
+            laws = self._concrete(self.base).laws
+        unread = [name for name, law in laws.items() if law is None or law.kind == "kept"]
+        return {**laws, **self._measured(unread)} if unread else laws
+
+    def _measured(self, names: list[str]) -> dict[str, InitLaw | None]:
+        """Laws of draws whose operations could not be read; what seeds do not change is kept."""
+        first, second = (self._concrete(self.base, seed).model for seed in (0, 1))
+        laws: dict[str, InitLaw | None] = {}
+        for name in names:
+            a, b = (m.get_parameter(name).detach().double() for m in (first, second))
+            values = torch.stack([a, b])
+            if torch.equal(a, b):
+                constant = bool((a == a.flatten()[0]).all()) if a.numel() else False
+                law = InitLaw("constant", float(a.flatten()[0])) if constant else InitLaw("kept")
+            elif abs(values.mean()) > 8 * values.std() / values.numel() ** 0.5:
+                law = InitLaw("kept")
+            else:
+                law = InitLaw("normal", 0.0, float(values.std()))
+            laws[name] = law
+        return laws
 
     def natural_laws(self, snapshot: Snapshot) -> Mapping[str, InitLaw | None]:
         """Return how a model draws its own weights."""
@@ -190,14 +210,14 @@ class Analysis:
         faked = self.builder.fake(snapshot.size)
         return faked.laws if faked is not None else dict.fromkeys(snapshot.shapes)
 
-    def _concrete(self, size: Size) -> Snapshot:
+    def _concrete(self, size: Size, seed: int = 0) -> Snapshot:
         count = self.builder.meta(size).parameters
         if count > _LARGEST:
             raise ValueError(
                 f"`base` must be small enough to build; {size} has {count:,} parameters, "
                 f"more than {_LARGEST:,}"
             )
-        return self.builder.concrete(size)
+        return self.builder.concrete(size, seed)
 
     def _bench_at(self, size: Size) -> Bench | None:
         model: nn.Module = self._concrete(size).model.double().eval()

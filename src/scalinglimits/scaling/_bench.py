@@ -125,6 +125,8 @@ class Trace(TorchDispatchMode):
         self._names = {p.untyped_storage()._cdata: name for name, p in parameters.items()}
         self._strides = {name: (p.shape, p.stride()) for name, p in parameters.items()}
         self._count = 0
+        self._copies: list[torch.Tensor] = []
+        self._altered: set[int] = set()
         self._products: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         self.last_use: dict[str, int] = {}
         self.axes: dict[str, tuple[tuple[int, ...], tuple[int, ...]] | str] = {}
@@ -145,6 +147,8 @@ class Trace(TorchDispatchMode):
                 self.operations.setdefault(name, set()).add(packet)
                 self._learn_axes(name, packet, tensor, tensors)
         out = func(*args, **kwargs)
+        if packet in ("clone", "_to_copy"):
+            self._follow(args[0], out)
         if packet in ("bmm", "baddbmm"):
             left, right = args[-2:]
             self._products.append((left, right, out.numel()))
@@ -157,10 +161,22 @@ class Trace(TorchDispatchMode):
             self.attention.append((args[0], args[1], scale))
         return out
 
+    def _follow(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+        """A copy of a whole parameter stands for it; of a part or a view, for no axis of it."""
+        name = self._names.get(source.untyped_storage()._cdata)
+        if name is not None:
+            shape, strides = self._strides[name]
+            self._names[copy.untyped_storage()._cdata] = name
+            self._copies.append(copy)  # alive, so that its address is not used again
+            if (copy.shape, copy.stride()) != (shape, strides):
+                self._altered.add(copy.untyped_storage()._cdata)
+
     def _learn_axes(self, name: str, packet: str, view: torch.Tensor, tensors: list[Any]) -> None:
         if packet in _VIEWS or name in self.axes:
             return
         if packet in ("mm", "addmm", "bmm", "baddbmm"):
+            if view.untyped_storage()._cdata in self._altered:
+                return
             right = tensors[-1]
             contracted = view.ndim - 2 if view is right else view.ndim - 1
             shape, strides = self._strides[name]
@@ -187,7 +203,7 @@ _ELEMENTWISE |= {"sigmoid", "tanh", "pow", "where"}
 def runner(example: Any) -> Run:
     """Return the call that runs a model on `example`; a callable is that already."""
     if callable(example) and not isinstance(example, (torch.Tensor, nn.Module)):
-        return example  # type: ignore[no-any-return]
+        return example
     example = tree_map(
         lambda v: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v,
         example,

@@ -12,6 +12,7 @@ of a branch once the branches behind it are silent. So, from the last branch to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 import torch
 
@@ -42,7 +43,7 @@ def find_branch_outputs(bench: Bench, stacks: Stacks) -> set[tuple[str, str]]:
     calls = [name for name, _ in bench.inputs_of(blocks)]
     outputs: set[tuple[str, str]] = set()
     done: set[tuple[str, tuple[str, ...]]] = set()
-    for here, following in zip(calls, calls[1:], strict=False):
+    for here, following in pairwise(calls):
         located = [stacks.locate(name) for name in members[here]]
         prefix = next(found[0].prefix for found in located if found)
         rests = tuple(sorted(found[2] for found in located if found))

@@ -29,8 +29,8 @@ def match(plan: ScalingPlan, model: nn.Module) -> Iterator[tuple[str, nn.Paramet
             another shape.
     """
     known: dict[str, PlanEntry] = {}
-    for entry in plan.entries.values():
-        known.update(dict.fromkeys((entry.name, *entry.aliases), entry))
+    for each in plan.entries.values():
+        known.update(dict.fromkeys((each.name, *each.aliases), each))
     found: list[tuple[str, nn.Parameter, PlanEntry]] = []
     missing: set[str] = set(plan.entries)
     seen: dict[int, str] = {}
@@ -89,9 +89,8 @@ def param_groups(
             if id(parameter) not in matched:
                 raise ValueError("`groups` must hold parameters of `model`; one is of another")
             if id(parameter) in used:
-                raise ValueError(
-                    f"`groups` must hold each parameter once; `{matched[id(parameter)][0]}` is twice"
-                )
+                twice = matched[id(parameter)][0]
+                raise ValueError(f"`groups` must hold each parameter once; `{twice}` is twice")
             used.add(id(parameter))
             name, _, entry = matched[id(parameter)]
             if optimizer is not None and entry.optimizer != optimizer:

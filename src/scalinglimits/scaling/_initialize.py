@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -24,6 +24,8 @@ __all__ = ["initialize", "rescale"]
 # Coordinates of a stack that are drawn across depth at a time.
 _CHUNK = 1 << 22
 
+Matched = list[tuple[str, nn.Parameter, PlanEntry]]
+
 
 def initialize(
     plan: ScalingPlan, model: nn.Module, generator: torch.Generator | None, seed: int | None
@@ -38,9 +40,19 @@ def initialize(
     root = seed if seed is not None else root_seed(generator)
     across = plan.settings.get("weights_across_depth")
     law = depth_law(across) if across else None
+    directions = _directions(matched)
     with torch.no_grad():
         for name, parameter, entry in matched:
-            values = _draw(entry, name, parameter, root, law)
+            weight, part = split_weight_norm(name)
+            if part == "g" and weight in directions:
+                # The gain of W = g·v/‖v‖ is ‖W‖ along the axes that it does not have.
+                direction, its_entry = directions[weight]
+                values = _draw(its_entry, weight, direction, root, law)
+                if values is not None:
+                    axes = [i for i, size in enumerate(parameter.shape) if size == 1]
+                    values = values.norm(dim=axes, keepdim=True) if axes else values.abs()
+            else:
+                values = _draw(entry, weight, parameter, root, law)
             if values is not None:
                 _assign(parameter, values)
     return model
@@ -50,8 +62,12 @@ def rescale(plan: ScalingPlan, model: nn.Module) -> nn.Module:
     """Multiply what the model drew; see `ScalingPlan.rescale_`."""
     matched = list(match(plan, model))
     _check_on_device(matched)
+    directions = _directions(matched)
     factors = []
     for name, parameter, entry in matched:
+        weight, part = split_weight_norm(name)
+        if part == "g" and weight in directions:
+            parameter, entry = directions[weight]
         factors.append(_factor(entry, name, parameter))
     with torch.no_grad():
         for (_, parameter, _), factor in zip(matched, factors, strict=True):
@@ -60,17 +76,21 @@ def rescale(plan: ScalingPlan, model: nn.Module) -> nn.Module:
     return model
 
 
+def _directions(matched: Matched) -> dict[str, tuple[nn.Parameter, PlanEntry]]:
+    """The direction v of each normalised weight, by the weight's name."""
+    parts = [(split_weight_norm(name), p, entry) for name, p, entry in matched]
+    return {weight: (p, entry) for (weight, part), p, entry in parts if part == "v"}
+
+
 def _factor(entry: PlanEntry, name: str, parameter: torch.Tensor) -> float:
     """The factor from what the model draws to what the plan wants, checked on what it drew."""
-    if split_weight_norm(name)[1] == "v" and entry.name != name:
-        return 1.0  # its scale does not matter
     law, natural = entry.law, entry.natural
-    drawn = _size(parameter)
-    gain = entry.fan_in**0.5 if entry.role == "vector" and split_weight_norm(name)[1] == "g" else 1
-    if law is None or natural is None or "kept" in (law.kind, natural.kind) or gain != 1:
-        return entry.init if law is None or law.kind == "kept" else _measured(entry, drawn)
-    wanted = abs(law.mean if law.kind == "constant" else law.std) * entry.init
-    found = abs(natural.mean if natural.kind == "constant" else natural.std)
+    if law is None or law.kind == "kept":
+        return entry.init
+    drawn, wanted = _size(parameter), law.size * entry.init
+    if natural is None or natural.kind == "kept":
+        return wanted / drawn if drawn > 0 and wanted > 0 else 1.0
+    found = natural.size
     if found == 0.0 or wanted == 0.0:
         return 1.0
     # Eight standard errors of a deviation of that many entries, and the rounding of bfloat16.
@@ -80,21 +100,14 @@ def _factor(entry: PlanEntry, name: str, parameter: torch.Tensor) -> float:
         again = drawn > 0 and abs(math.log(drawn / wanted)) <= tolerance
         cause = "it was rescaled before" if again else "it is no fresh model"
         raise ValueError(
-            f"`model` must be as its constructor left it; `{name}` has deviation {drawn:.4g} "
+            f"`model` must be as its constructor left it; `{name}` has size {drawn:.4g} "
             f"where it draws {found:.4g}: {cause}"
         )
     return wanted / found
 
 
-def _measured(entry: PlanEntry, drawn: float) -> float:
-    law = entry.law
-    assert law is not None
-    wanted = abs(law.mean if law.kind == "constant" else law.std) * entry.init
-    return wanted / drawn if drawn > 0 and wanted > 0 else 1.0
-
-
 def _size(parameter: torch.Tensor) -> float:
-    """The root mean square, over all shards; constants and centred laws alike."""
+    """The root mean square over all shards."""
     values = parameter.detach().double()
     total = (values * values).mean()
     if hasattr(total, "full_tensor"):
@@ -103,25 +116,21 @@ def _size(parameter: torch.Tensor) -> float:
 
 
 def _draw(
-    entry: PlanEntry, name: str, parameter: torch.Tensor, root: int, across: DepthLaw | None
+    entry: PlanEntry, weight: str, parameter: torch.Tensor, root: int, across: DepthLaw | None
 ) -> torch.Tensor | None:
     """The whole parameter in float32 or float64, whatever part of it this process holds."""
     law = entry.law
-    shape = tuple(parameter.shape)
-    part = split_weight_norm(name)[1]
-    dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
-    if part == "g" and entry.name == name:
-        return torch.full(shape, (law.mean if law else 1.0) * entry.init, dtype=dtype)
     if law is None or law.kind == "kept":
         return None
+    shape = tuple(parameter.shape)
+    dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
     if law.kind == "constant":
         return torch.full(shape, law.mean * entry.init, dtype=dtype)
     if across is not None and entry.stack and len(shape) > 1:
-        values = _draw_across(across, entry, name, shape, root, dtype)
-        return law.mean + values.mul_(law.std * entry.init)
-    generator = substream(root, "parameter", entry.name)
-    values = _unit(law, shape, generator, dtype)
-    return law.mean + values.mul_(law.std * entry.init)
+        values = _draw_across(across, entry, weight, shape, root, dtype)
+    else:
+        values = _unit(law, shape, substream(root, "parameter", weight), dtype)
+    return values.mul_(law.std).add_(law.mean).mul_(entry.init)
 
 
 def _unit(
@@ -141,7 +150,7 @@ def _unit(
         rows, columns = shape[0], values.numel() // shape[0]
         flat = values.reshape(rows, columns)
         q, r = torch.linalg.qr(flat.T if rows < columns else flat)
-        q = q * r.diagonal().sign()
+        q = q * r.diagonal().sign()  # uniform, whatever signs the decomposition chose
         q = q.T if rows < columns else q
         return (q * math.sqrt(max(rows, columns))).reshape(shape).contiguous()
     return values
@@ -150,27 +159,26 @@ def _unit(
 def _draw_across(
     across: DepthLaw,
     entry: PlanEntry,
-    name: str,
+    weight: str,
     shape: tuple[int, ...],
     root: int,
     dtype: torch.dtype,
 ) -> torch.Tensor:
     """This block's values of a sequence over all blocks, the same whichever block asks."""
-    rest = name.removeprefix(f"{entry.stack}." if entry.stack else "").partition(".")[2]
     if entry.blocks_axis is not None:
-        moved = (entry.blocks, *(s for i, s in enumerate(shape) if i != entry.blocks_axis))
-        generator = substream(root, "stack", entry.name)
-        return across.sample(moved[0], moved[1:], generator, dtype=dtype).movedim(
-            0, entry.blocks_axis
-        )
+        rest = tuple(size for i, size in enumerate(shape) if i != entry.blocks_axis)
+        generator = substream(root, "stack", weight)
+        path = across.sample(entry.blocks, rest, generator, dtype=dtype)
+        return path.movedim(0, entry.blocks_axis).contiguous()
+    prefix = "" if entry.stack == "." else f"{entry.stack}."
+    inside = weight.removeprefix(prefix).partition(".")[2]
     count = math.prod(shape)
     step = max(_CHUNK // entry.blocks, 1)
     pieces = []
     for start in range(0, count, step):
-        size = min(step, count - start)
-        generator = substream(root, "stack", entry.stack, rest, start)
-        path = across.sample(entry.blocks, size, generator, dtype=dtype)
-        pieces.append(path[entry.block].clone())
+        generator = substream(root, "stack", entry.stack, inside, start)
+        path = across.sample(entry.blocks, min(step, count - start), generator, dtype=dtype)
+        pieces.append(torch.as_tensor(path[entry.block]).clone())
     return torch.cat(pieces).reshape(shape)
 
 
@@ -190,7 +198,9 @@ def _assign(parameter: torch.Tensor, values: torch.Tensor) -> None:
         parameter.copy_(values)
 
 
-def _check_on_device(matched: list[tuple[str, Any, PlanEntry]]) -> None:
+def _check_on_device(matched: Matched) -> None:
     for name, parameter, _ in matched:
         if parameter.is_meta:
-            raise ValueError(f"`model` must have memory; `{name}` is on the meta device: to_empty")
+            raise ValueError(
+                f"`model` must have memory; `{name}` is on the meta device: call `to_empty` first"
+            )

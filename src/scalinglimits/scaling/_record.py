@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scalinglimits.scaling.entry import InitLaw
@@ -38,11 +39,18 @@ class LawRecorder(TorchDispatchMode):
         """
         names = ("_no_grad_trunc_normal_", "orthogonal_")
         originals = {name: getattr(nn.init, name) for name in names if hasattr(nn.init, name)}
-        laws = {"_no_grad_trunc_normal_": _truncated_call, "orthogonal_": _orthogonal_call}
+        laws: dict[str, Callable[..., InitLaw]] = {
+            "_no_grad_trunc_normal_": _truncated_call,
+            "orthogonal_": _orthogonal_call,
+        }
+            "_no_grad_trunc_normal_": _truncated_call,
+            "orthogonal_": _orthogonal_call,
+        }
 
         def wrap(name: str) -> Callable[..., Any]:
             def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-                out = originals[name](tensor, *args, **kwargs)
+                # Rejection sampling asks for values, which a fake tensor has not.
+                out = tensor if _is_fake(tensor) else originals[name](tensor, *args, **kwargs)
                 self._write(tensor, laws[name](tensor, *args, **kwargs))
                 return out
 
@@ -91,6 +99,10 @@ class LawRecorder(TorchDispatchMode):
 
 def _key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) or isinstance(tensor.data, FakeTensor)
 
 
 def _is_float(value: Any) -> bool:

@@ -52,8 +52,8 @@ def uses_of(
                 for shape in shapes
             ]
     raise ValueError(
-        f"the role of `{name}` {shapes[0]} is unknown: pass `fans={{{name!r}: (in_axes, out_axes)}}`"
-        f" or `fans={{{name!r}: 'vector'}}`"
+        f"the role of `{name}` {shapes[0]} is unknown: pass "
+        f"`fans={{{name!r}: (in_axes, out_axes)}}` or `fans={{{name!r}: 'vector'}}`"
     )
 
 

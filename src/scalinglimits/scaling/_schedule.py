@@ -113,9 +113,8 @@ def _look_ahead(optimizer: torch.optim.Optimizer, scheduler: Any, steps: int) ->
                     _step(scheduler)
                 except (ValueError, StopIteration):
                     return []  # the schedule is over
-                if any(float(group["lr"]) == 0.0 for group in _groups(optimizer)):
-                    if all(float(group["lr"]) == 0.0 for group in _groups(optimizer)):
-                        continue
+                if all(float(group["lr"]) == 0.0 for group in _groups(optimizer)):
+                    continue
                 found = _mismatch(optimizer)
                 if found:
                     return [f"after {step} steps of {type(scheduler).__name__}: {found}"]
@@ -144,7 +143,7 @@ class _Reference(torch.optim.Optimizer):
         super().__init__([torch.nn.Parameter(torch.zeros(1))], group)
         self._opt_called = True
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Do nothing: only the rate matters."""
 
 

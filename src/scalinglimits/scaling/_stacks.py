@@ -52,7 +52,8 @@ class Stacks:
 
 def find_stacks(one: Snapshot, other: Snapshot) -> tuple[Stacks, Stacks]:
     """Compare models of different depth and equal width; return the stacks of each."""
-    found_one, found_other = [], []
+    found_one: list[Stack] = []
+    found_other: list[Stack] = []
     for prefix in sorted(_prefixes(one.shapes) & _prefixes(other.shapes), key=len):
         if any(stack.split(prefix + ".x") for stack in found_one):
             continue  # inside a block already
@@ -126,14 +127,14 @@ def _blocks(
     )
 
 
-def _growing(deeper, shallower, signature) -> set[tuple]:  # type: ignore[no-untyped-def,type-arg]
+def _growing(deeper, shallower, signature) -> set[tuple]:  # type: ignore[no-untyped-def]
     more = Counter(signature(child) for child in deeper.values())
     more.subtract(signature(child) for child in shallower.values())
     return {key for key, count in more.items() if count > 0}
 
 
 def _prefixes(names: Iterable[str]) -> set[str]:
-    found = set()
+    found: set[str] = set()
     for name in names:
         parts = name.split(".")
         found.update(".".join(parts[:i]) for i, part in enumerate(parts) if part.isdigit())

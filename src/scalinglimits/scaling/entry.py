@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -38,6 +39,11 @@ class InitLaw:
     mean: float = 0.0
     std: float = 0.0
     cut: float = 0.0
+
+    @property
+    def size(self) -> float:
+        """The root mean square of an entry."""
+        return math.hypot(self.mean, self.std)
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,7 @@ class ScalingPlan:
             ValueError: If the plan was read from JSON, which knows no `build`.
         """
         if self.maker is None:
-            raise ValueError(
-                "`retarget` must be called on a plan of `make_plan`; this one was read"
-            )
+            raise ValueError("`retarget` must have a plan that `make_plan` made; this one was read")
         return self.maker(target)
 
     def to_frame(self) -> pd.DataFrame:
