@@ -43,9 +43,6 @@ class LawRecorder(TorchDispatchMode):
             "_no_grad_trunc_normal_": _truncated_call,
             "orthogonal_": _orthogonal_call,
         }
-            "_no_grad_trunc_normal_": _truncated_call,
-            "orthogonal_": _orthogonal_call,
-        }
 
         def wrap(name: str) -> Callable[..., Any]:
             def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
