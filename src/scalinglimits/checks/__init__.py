@@ -1,14 +1,27 @@
 """Checks of a user's own model: how its quantities grow with width and depth, with a verdict.
 
-- :mod:`~scalinglimits.checks.check`: :func:`scaling_check`;
+- :mod:`~scalinglimits.checks.check`: :func:`scaling_check`, measurements at several sizes;
 - :mod:`~scalinglimits.checks.quantities`: what is measured, and what is expected of it;
-- :mod:`~scalinglimits.checks.verdict`: from exponents to a verdict.
+- :mod:`~scalinglimits.checks.verdict`: from exponents to findings and a verdict;
+- :mod:`~scalinglimits.checks.result`: the record of a check;
+- :mod:`~scalinglimits.checks.transfer`: :func:`learning_rate_transfer`;
+- :mod:`~scalinglimits.checks.model_file`: a file that defines `build`, `step` and `batches`.
 """
 
 from __future__ import annotations
 
-__all__ = ["Finding", "ScalingCheck", "scaling_check"]
+__all__ = [
+    "Finding",
+    "ModelFile",
+    "ScalingCheck",
+    "TransferResult",
+    "learning_rate_transfer",
+    "load_model_file",
+    "scaling_check",
+]
 
 from scalinglimits.checks.check import scaling_check
+from scalinglimits.checks.model_file import ModelFile, load_model_file
 from scalinglimits.checks.result import ScalingCheck
+from scalinglimits.checks.transfer import TransferResult, learning_rate_transfer
 from scalinglimits.checks.verdict import Finding

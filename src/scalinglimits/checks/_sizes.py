@@ -35,9 +35,7 @@ def positive(name: str, value: float, *, integer: bool = False) -> None:
         raise ValueError(f"`{name}` must be a positive {kind}; got {value}")
 
 
-def take_batches(
-    batches: Iterable[Any] | Callable[[], Iterable[Any]], count: int
-) -> list[Any]:
+def take_batches(batches: Iterable[Any] | Callable[[], Iterable[Any]], count: int) -> list[Any]:
     """Return the first batches."""
     source = batches() if callable(batches) else batches
     if not isinstance(source, Iterable):

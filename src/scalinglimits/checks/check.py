@@ -134,7 +134,7 @@ def scaling_check(
                 progress(number * seeds + seed + 1, len(sizes) * seeds)
     record = pd.DataFrame(rows, columns=_COLUMNS)
     if depth_exponent is None and known is not None:
-        depth_exponent = getattr(known, "alpha", None)
+        depth_exponent = getattr(known, "settings", {}).get("alpha")
     findings: list[Finding] = _divergence(record)
     first = measured[widths[0], depths[0]][0]
     for axis, values in (("width", widths), ("depth", depths)):
@@ -180,9 +180,7 @@ def _findings(
     uses: dict[str, set[str]] = {}
     for name, use in part.loc[part.kind == "share", ["name", "use"]].itertuples(index=False):
         uses.setdefault(name, set()).add(use)
-    growing = {
-        name for name, size in last.heads.items() if size > first.heads.get(name, size)
-    }
+    growing = {name for name, size in last.heads.items() if size > first.heads.get(name, size)}
     growing |= {p for module in growing for p in first.queries.get(module, ())}
     cases = []
     for (kind, name, use), group in part.groupby(["kind", "name", "use"], sort=False):
@@ -199,6 +197,7 @@ def _findings(
             residual=all(size.residual.get(_stack(name), True) for size in sizes),
             alpha=alpha,
             growing_head=name in growing,
+            gain=name in first.gains,
         )
         if name in first.noise | last.noise:
             expected = None
@@ -222,9 +221,7 @@ def _findings(
         finding = judge(x, y, expected=expected, tests=tests, **about)
         if finding is not None and finding.verdict == "fails":
             frozen = about["name"] in last.frozen
-            why = hint(
-                about["kind"], axis, about["role"], finding.excess, frozen=frozen, tied=tied
-            )
+            why = hint(about["kind"], axis, about["role"], finding.excess, frozen=frozen, tied=tied)
             finding = judge(x, y, expected=expected, tests=tests, hint=why, **about)
         if finding is not None:
             findings.append(finding)

@@ -17,6 +17,7 @@ from scalinglimits.checks.probe import Probe, Reading
 from scalinglimits.checks.setups import OptimizerLike, Setup, make_optimizer
 from scalinglimits.checks.spectral import spectral_norm
 from scalinglimits.checks.tensors import rms
+from scalinglimits.checks.training import checked_loss
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Measurement:
         residual: for each stack, whether its blocks pass the stream on.
         heads: for each module with attention, the size of a head.
         queries: for each module with attention or a softmax, the parameters behind its queries.
+        gains: parameters right ahead of a tied head.
         noise: patterns of parameters whose gradient is no more than rounding.
         frozen: patterns of parameters whose gradient is smaller than the optimizer's ε.
     """
@@ -41,6 +43,7 @@ class Measurement:
     residual: dict[str, bool]
     heads: dict[str, int]
     queries: dict[str, frozenset[str]]
+    gains: frozenset[str]
     noise: frozenset[str]
     frozen: frozenset[str]
 
@@ -103,7 +106,7 @@ def measure(
                     torch.set_grad_enabled(not last),
                 ):
                     loss = step(model, batch)
-                value = _checked_loss(loss, width, depth, t)
+                value = checked_loss(loss, width, depth, first=t == 0)
                 if not last:
                     opt.zero_grad(set_to_none=True)
                     loss.backward()
@@ -132,25 +135,10 @@ def measure(
             stacks.pattern(n): frozenset(map(stacks.pattern, names))
             for n, names in probe.queries.items()
         },
+        gains=frozenset(map(stacks.pattern, probe.gains)),
         noise=_noise(gradients, stacks),
         frozen=_frozen(gradients, opt, model, stacks),
     )
-
-
-def _checked_loss(loss: Any, width: int, depth: int, t: int) -> float:
-    where = f"at width {width}, depth {depth}"
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        raise ValueError(f"`step` must return the loss as a tensor with one entry; got {got}")
-    if t == 0 and not loss.requires_grad:
-        raise ValueError(
-            f"`step` must return a loss that depends on the parameters; got one without gradient "
-            f"{where}"
-        )
-    value = float(loss.detach())
-    if t == 0 and not math.isfinite(value):
-        raise ValueError(f"`step` must return a finite loss at initialisation; got {value} {where}")
-    return value
 
 
 def _gradients(model: nn.Module) -> list[Reading]:
@@ -161,9 +149,7 @@ def _gradients(model: nn.Module) -> list[Reading]:
     ]
 
 
-def _spectral(
-    model: nn.Module, initial: dict[str, Tensor] | None, probe: Probe
-) -> list[Reading]:
+def _spectral(model: nn.Module, initial: dict[str, Tensor] | None, probe: Probe) -> list[Reading]:
     """Spectral norms of weights, or of their updates, over √(fan_out/fan_in)."""
     kind = "spectral" if initial is None else "spectral_change"
     in_axes = {name: axis for (name, _), axis in probe.in_axes.items()}

@@ -51,6 +51,7 @@ class Probe:
         residual: for each stack, whether its blocks pass the stream on.
         heads: for each module with attention, the size of a head.
         queries: for each module with attention or a softmax, the parameters behind its queries.
+        gains: parameters right ahead of the second use of a tied parameter.
     """
 
     def __init__(self, model: nn.Module, stacks: Stacks, *, blockwise: bool = False) -> None:
@@ -58,6 +59,7 @@ class Probe:
         self.residual: dict[str, bool] = {}
         self.heads: dict[str, int] = {}
         self.queries: dict[str, set[str]] = {}
+        self.gains: set[str] = set()
         self._model, self._stacks, self._blockwise = model, stacks, blockwise
         self._parameters = dict(model.named_parameters())
         self._initial: dict[str, list[Tensor]] = {}
@@ -129,6 +131,7 @@ class Probe:
         for use, axis in self._uses.in_axes.items():
             self.in_axes[use.parameter, f"{use.module}:{use.function}"] = axis
         self.heads |= self._uses.heads
+        self.gains |= self._uses.gains
         for module, names in self._uses.queries.items():
             self.queries.setdefault(module, set()).update(names)
         for module, logits in self._uses.logits.items():

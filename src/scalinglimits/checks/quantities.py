@@ -71,6 +71,7 @@ def expected_exponent(
     residual: bool = True,
     alpha: float | None = None,
     growing_head: bool = False,
+    gain: bool = False,
 ) -> tuple[float, float] | None:
     """Return the range in which an exponent must lie, or None if the quantity is not judged.
 
@@ -84,6 +85,8 @@ def expected_exponent(
         alpha: branch exponent; None if unknown.
         growing_head: for logits, whether the size of a head grows; for a parameter, whether it
             makes the queries of such a head, and may have absorbed the factor of 1/d over 1/√d.
+        gain: whether the parameter stands right ahead of a tied head, and may have absorbed the
+            head's factor of 1/m.
 
     Returns:
         Lowest and highest right exponent.
@@ -105,7 +108,7 @@ def expected_exponent(
                 return (-0.5, 0.0) if growing_head else (0.0, 0.0)
             return None
         if kind == "contribution":
-            return (-0.5, 0.0) if growing_head else (0.0, 0.0)
+            return (-1.0 if gain else -0.5 if growing_head else 0.0), 0.0
         if kind == "logits":
             # q·k/d of independent vectors, which turns into order one as they learn.
             return (-0.5, -0.5) if growing_head else (free, 0.0)

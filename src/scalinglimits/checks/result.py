@@ -121,9 +121,7 @@ class ScalingCheck:
         held = sum(finding.verdict == "holds" for finding in judged)
         lines = [f"scaling {self.verdict}: {held} of {len(judged)} quantities are as expected"]
         for title, findings in (("fails", self.failures), ("undecided", self.undecided)):
-            # The same quantity at its first and last step is one line: the worse.
-            worst = {(f.axis, f.kind, f.name, f.use): f for f in reversed(findings)}
-            lines += [f"  {title}: {finding.text}" for finding in reversed(worst.values())]
+            lines += _grouped(title, findings)
         if self.suspects:
             lines.append("suspects: " + ", ".join(self.suspects[:5]))
         lines += [line for line in (self.advice(), *self.notes) if line]
@@ -137,6 +135,23 @@ class ScalingCheck:
     def _with(self, verdict: str) -> tuple[Finding, ...]:
         found = [finding for finding in self.findings if finding.verdict == verdict]
         return tuple(sorted(found, key=lambda finding: -abs(finding.excess)))
+
+
+def _grouped(title: str, findings: tuple[Finding, ...]) -> list[str]:
+    """One line for each quantity of an axis: its worst finding, and the others by name."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        same = groups.setdefault((finding.axis, finding.kind), [])
+        # The same quantity at its first and last step is named once.
+        if not any((f.name, f.use) == (finding.name, finding.use) for f in same):
+            same.append(finding)
+    lines = []
+    for first, *others in groups.values():
+        lines.append(f"  {title}: {first.text}")
+        if others:
+            names = ", ".join(f"{f.name or 'model'} ({f.exponent:+.2f})" for f in others)
+            lines.append(f"    likewise {names}")
+    return lines
 
 
 def _plain(value: Any) -> Any:

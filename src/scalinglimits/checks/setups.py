@@ -37,10 +37,12 @@ class PlanLike(Protocol):
     def retarget(self, target: Any) -> Any:
         """Return the plan for another target size."""
 
-    def initialize_(self, model: nn.Module, **options: Any) -> Any:
+    def initialize_(self, model: nn.Module, *, seed: int) -> Any:
         """Draw the model's parameters."""
 
-    def param_groups(self, model: nn.Module, **options: Any) -> Any:
+    def param_groups(
+        self, model: nn.Module, *, lr: float, weight_decay: float | None
+    ) -> Iterable[dict[str, Any]]:
         """Return the optimizer's groups."""
 
 
@@ -127,8 +129,7 @@ def _planned(plan: PlanLike, lr: float, weight_decay: float) -> Setup:
             plans[width, depth] = plan.retarget((width, depth))
         here = plans[width, depth]
         here.initialize_(model, seed=seed)
-        groups = here.param_groups(model, lr=lr, weight_decay=weight_decay)
-        return groups  # type: ignore[no-any-return]
+        return here.param_groups(model, lr=lr, weight_decay=weight_decay)
 
     return setup
 

@@ -85,6 +85,7 @@ class ParameterUses(TorchFunctionMode):
         heads: for each module, the size of a head of its attention, where that is known.
         queries: for each module, the parameters that make the queries of these logits (and the
             keys, where the two cannot be told apart).
+        gains: parameters right ahead of the second use of a tied parameter.
     """
 
     def __init__(
@@ -100,7 +101,9 @@ class ParameterUses(TorchFunctionMode):
         self.logits: dict[str, list[Tensor]] = {}
         self.heads: dict[str, int] = {}
         self.queries: dict[str, set[str]] = {}
-        self._names = {id(p): name for name, p in parameters.items() if p.ndim >= 2}
+        self.gains: set[str] = set()
+        self._names = {id(p): name for name, p in parameters.items()}
+        self._matrices = {id(p): name for name, p in parameters.items() if p.ndim >= 2}
         self._where = where
         self._constants = {id(tensor) for tensor in constants.values()}
         self._shadows: dict[int, _Shadow] = {}
@@ -152,14 +155,16 @@ class ParameterUses(TorchFunctionMode):
                 if value is None:
                     continue
                 use = Use(name, self._where(), _short_name(func))
+                if any(u.parameter == name and u != use for u in self.contributions):
+                    for other in _direct(args):
+                        if other is not tensor and other.grad_fn is not None:
+                            self.gains |= _nearest(other, self._names)
                 self.contributions.setdefault(use, []).append(value**2)
                 axis = _in_axis(func, args, tensor)
                 if axis is not None:
                     self.in_axes[use] = axis
 
-    def _follow(
-        self, func: Any, args: Any, kwargs: Any, found: list[Tensor], result: Any
-    ) -> None:
+    def _follow(self, func: Any, args: Any, kwargs: Any, found: list[Tensor], result: Any) -> None:
         """Remember a result that depends on parameters only, such as a view or a cast."""
         names = {name for t in found for name in self._shadows[id(t)].references}
         results = [t for t in _direct([result]) if t.is_floating_point()]
@@ -203,7 +208,7 @@ class ParameterUses(TorchFunctionMode):
         if logits.ndim < 2 or logits.shape[-1] < 2:
             return
         source = inputs[0] if inputs else args[0] if args else kwargs["input"]
-        self.queries.setdefault(self._where(), set()).update(_nearest(source, self._names))
+        self.queries.setdefault(self._where(), set()).update(_nearest(source, self._matrices))
         # A softmax does not see a constant, and masked entries are no signal.
         seen = (logits > _MASKED).float()
         logits = torch.where(seen > 0, logits, 0.0)

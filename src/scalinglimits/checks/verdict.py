@@ -1,8 +1,9 @@
 """From fitted exponents to findings, and from findings to a verdict.
 
 A finding *holds* if the 90 % interval of its exponent lies within a tolerance of ¼ around the
-expected range (two one-sided tests at 5 %); it *fails* if the interval does not meet that range even at the level at which all
-findings together raise a false alarm in 1 of 100 checks (Bonferroni); otherwise it is *undecided*.
+expected range (two one-sided tests at 5 %); it *fails* if the interval does not meet that band even
+at the level at which all findings together raise a false alarm in 1 of 100 checks (Bonferroni);
+otherwise it is *undecided*.
 A check fails if one finding fails, is undecided if one is, and holds if all hold.
 """
 
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from scalinglimits.checks.quantities import KINDS, TOLERANCE
-from scalinglimits.fits import ExponentFit, fit_exponent
+from scalinglimits.fits import fit_exponent
 
 FAMILY_LEVEL = 0.01
 """Probability of a false alarm in a whole check, by chance alone."""
@@ -116,13 +117,13 @@ def judge(
             text=text,
         )
     fit = fit_exponent(x, y, confidence=0.9)
-    verdict = "" if expected is None else _decide(fit, expected, tests)
+    verdict = "" if expected is None else _decide(x, y, expected, tests)
     finding = Finding(
         verdict,
         **about,
-        exponent=fit.exponent,
-        lower=fit.lower,
-        upper=fit.upper,
+        exponent=fit.value,
+        lower=fit.low,
+        upper=fit.high,
         expected=expected,
         text="",
     )
@@ -161,19 +162,24 @@ def seeds_needed(finding: Finding, seeds: int) -> int | None:
     return max(seeds + 1, math.ceil(seeds * (half / distance) ** 2))
 
 
-def _decide(fit: ExponentFit, expected: tuple[float, float], tests: int) -> str:
+def _decide(
+    x: Sequence[float], y: Sequence[float], expected: tuple[float, float], tests: int
+) -> str:
     low, high = expected[0] - TOLERANCE, expected[1] + TOLERANCE
-    if low <= fit.lower and fit.upper <= high:
+    fit = fit_exponent(x, y, confidence=0.9)
+    if low <= fit.low and fit.high <= high:
         return "holds"
-    lower, upper = fit.interval(1 - FAMILY_LEVEL / max(tests, 1))
-    return "fails" if upper < low or lower > high else "undecided"
+    fit = fit_exponent(x, y, confidence=1 - FAMILY_LEVEL / max(tests, 1))
+    return "fails" if fit.high < low or fit.low > high else "undecided"
 
 
 def _words(finding: Finding, hint: str) -> str:
     subject = _subject(finding.kind, finding.name, finding.role)
     text = f"{subject} {power(finding.axis, finding.exponent)}"
     if finding.expected is not None:
-        text += f" [{finding.lower:+.2f}, {finding.upper:+.2f}] (expected {_range(finding.expected)})"
+        text += (
+            f" [{finding.lower:+.2f}, {finding.upper:+.2f}] (expected {_range(finding.expected)})"
+        )
     return f"{text}: {hint}" if hint and finding.verdict == "fails" else text
 
 
@@ -200,7 +206,8 @@ def _range(expected: tuple[float, float]) -> str:
     low, high = expected
     if low == high:
         return f"{low:g}".replace("-", "−")
-    return f"at most {high:g}" if math.isinf(low) else f"{low:g} to {high:g}".replace("-", "−")
+    words = f"at most {high:g}" if math.isinf(low) else f"{low:g} to {high:g}"
+    return words.replace("-", "−")
 
 
 def _list(sizes: Iterable[float]) -> str:

@@ -1,0 +1,358 @@
+r"""Learning-rate transfer: does the best learning rate stay where it is as the model grows?
+
+For each size the loss after a fixed training is measured on a grid of learning rates. Its optimum
+is the lowest point of a parabola in $\log_2$ of the rate through the grid's minimum and its
+neighbours, one for each seed; the seeds give its interval. The drift is how many doublings the
+optimum moves for each doubling of width or depth: the slope of $\log_2 \mathrm{lr}^*$ against
+$\log_2$ of the size.
+"""
+
+from __future__ import annotations
+
+__all__ = ["TransferResult", "learning_rate_transfer", "optimum"]
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from scalinglimits.checks._sizes import check_build, check_sizes, positive, take_batches
+from scalinglimits.checks.setups import OptimizerLike, PlanLike, Setup, make_setup
+from scalinglimits.checks.training import Recipe, final_loss
+from scalinglimits.fits import fit_exponent
+from scalinglimits.sweeps import sweep
+
+
+@dataclass(frozen=True, eq=False)
+class TransferResult:
+    """The record of a transfer experiment.
+
+    Attributes:
+        losses: one row a run: scaling, width, depth, lr, run, loss.
+        optima: one row a size: scaling, width, depth, log2_lr, lower, upper, loss, edge. At an edge
+            of the grid the optimum is only known to lie there or beyond.
+        drifts: one row for each scaling and axis: drift, lower, upper, transfers ("yes", "no",
+            "undecided"), edge.
+        settings: the training: optimizer, steps, warm-up, schedule, tokens, …
+    """
+
+    losses: pd.DataFrame
+    optima: pd.DataFrame
+    drifts: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """Exit status for a command: 1 if the first scaling does not transfer, 3 if undecided."""
+        first = self.drifts[self.drifts.scaling == self.drifts.scaling.iloc[0]]
+        if (first.transfers == "no").any():
+            return 1
+        return 3 if (first.transfers == "undecided").any() else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON.
+
+        Returns:
+            Settings, optima and drifts.
+        """
+        return {
+            "settings": dict(self.settings),
+            "optima": _records(self.optima),
+            "drifts": _records(self.drifts),
+        }
+
+    def __str__(self) -> str:
+        lines = []
+        for row in self.drifts.itertuples():
+            lines.append(
+                f"{row.scaling}: the best learning rate moves by {row.drift:+.2f} "
+                f"[{row.lower:+.2f}, {row.upper:+.2f}] doublings for each doubling of {row.axis}"
+                f"{' (an optimum lies at the edge of the grid)' if row.edge else ''}: "
+                f"transfers: {row.transfers}"
+            )
+        return "\n".join(lines)
+
+
+def learning_rate_transfer(
+    build: Callable[[int, int], nn.Module],
+    step: Callable[[nn.Module, Any], Tensor],
+    batches: Callable[[], Iterable[Any]] | Sequence[Any],
+    *,
+    widths: Sequence[int] = (32, 64, 128),
+    depths: Sequence[int] = (2, 4, 8),
+    learning_rates: Sequence[float] = tuple(2.0**k for k in range(-12, -3)),
+    plans: Mapping[str, PlanLike | Setup | str | None] | None = None,
+    optimizer: OptimizerLike = "adam",
+    weight_decay: float = 0.0,
+    steps: int = 50,
+    warmup: int = 0,
+    schedule: str = "constant",
+    average: int | None = None,
+    seeds: int = 3,
+    tolerance: float = 0.25,
+    device: str | torch.device = "cpu",
+    store: str | Path | None = None,
+    executor: Any = "serial",
+    n_jobs: int | None = None,
+    progress: bool = False,
+    **rules: Any,
+) -> TransferResult:
+    """Train at each size, learning rate and seed, and follow the best learning rate.
+
+    The base size is the smallest; a learning rate is meant there. A run that diverges counts as a
+    very high loss.
+
+    Args:
+        build: from width and depth to a model.
+        step: from model and batch to the loss.
+        batches: a function that returns an iterable of batches, or a sequence of them, with at
+            least `steps` batches; every run sees the same ones.
+        widths: measured at the smallest depth.
+        depths: measured at the smallest width.
+        learning_rates: the grid, at least five rates, best with a constant ratio.
+        plans: name to scaling, as in :func:`~scalinglimits.checks.scaling_check`; by default
+            "plan", µP with CompleteP, and "standard", one learning rate for all.
+        optimizer: "sgd", "adam", "adamw", … or a function from groups to an optimizer.
+        weight_decay: weight decay at the base size.
+        steps: number of updates.
+        warmup: number of first steps over which the rate grows from zero.
+        schedule: "constant", "linear" or "cosine", from the end of the warm-up to the last step.
+        average: number of last steps whose mean loss is the result; a fifth by default.
+        seeds: replicates, at least two.
+        tolerance: drift, in doublings for each doubling, up to which a rate is said to transfer.
+        device: where to compute.
+        store: file that keeps finished runs, so that an interrupted experiment resumes; use one
+            file for each model and setting.
+        executor: see :func:`scalinglimits.sweeps.sweep`.
+        n_jobs: worker processes.
+        progress: whether to show a bar on the standard error stream.
+        **rules: further options of :func:`scalinglimits.scaling.make_plan`.
+
+    Returns:
+        Losses, optima and drifts.
+
+    Raises:
+        ValueError: if a size or number is not sensible, or `batches` ends too early.
+    """
+    widths, depths = check_sizes("widths", widths), check_sizes("depths", depths)
+    grid = _check_grid(learning_rates)
+    for name, value in (("steps", steps), ("seeds", seeds)):
+        positive(name, value, integer=True)
+    positive("tolerance", tolerance)
+    if seeds < 2:
+        raise ValueError(f"`seeds` must be at least 2, for intervals; got {seeds}")
+    recipe = Recipe(steps, warmup, schedule, max(steps // 5, 1) if average is None else average)
+    check_build(build, widths, depths)
+    data = take_batches(batches, steps)
+    chosen = {"plan": "mup", "standard": None} if plans is None else dict(plans)
+    if not chosen:
+        raise ValueError("`plans` must name at least one scaling; got none")
+    base = (widths[0], depths[0])
+    options = {"base": base, "optimizer": optimizer, "weight_decay": weight_decay}
+    sizes = [(w, depths[0]) for w in widths] + [(widths[0], d) for d in depths[1:]]
+    cells = [
+        {"scaling": name, "width": width, "depth": depth, "lr": lr}
+        for name in chosen
+        for width, depth in sizes
+        for lr in grid
+    ]
+    made = {name: _planned(build, plan, options, rules) for name, plan in chosen.items()}
+
+    def train(scaling: str, width: int, depth: int, lr: float, seed: int) -> dict[str, float]:
+        setup, _ = make_setup(build, made[scaling], lr=lr, **options)
+        loss = final_loss(
+            build,
+            step,
+            data,
+            recipe,
+            setup=setup,
+            optimizer=optimizer,
+            width=width,
+            depth=depth,
+            seed=seed % 2**32,
+            device=torch.device(device),
+        )
+        return {"loss": loss}
+
+    result = sweep(
+        train,
+        cells,
+        seeds,
+        # Every size and rate starts from the same seeds, so that their differences are the rate's.
+        seed_by=(),
+        store=store,
+        executor=executor,
+        n_jobs=n_jobs,
+        progress=progress,
+        name=f"transfer {recipe} {optimizer} {weight_decay:g}",
+        on_error="raise",
+    )
+    frame = result.to_frame().rename(columns={"replicate": "run"})
+    losses = frame[["scaling", "width", "depth", "lr", "run", "loss"]]
+    optima = _optima(losses)
+    drifts = _drifts(optima, losses, list(chosen), widths, depths, tolerance)
+    settings = {
+        "widths": widths,
+        "depths": depths,
+        "learning_rates": list(grid),
+        "optimizer": optimizer if isinstance(optimizer, str) else repr(optimizer),
+        "weight_decay": weight_decay,
+        "steps": steps,
+        "warmup": warmup,
+        "schedule": schedule,
+        "average": recipe.average,
+        "seeds": seeds,
+        "tolerance": tolerance,
+        "numbers_per_batch": _numbers(data[0]),
+        "device": str(device),
+    }
+    return TransferResult(losses, optima, drifts, settings)
+
+
+def optimum(
+    log2_lr: Sequence[float] | np.ndarray, losses: np.ndarray, confidence: float = 0.95
+) -> tuple[float, float, float, bool]:
+    """Return the best learning rate, its interval and whether it lies at an edge of the grid.
+
+    Args:
+        log2_lr: the grid, shape (n,), increasing.
+        losses: shape (seeds, n).
+        confidence: level of Student's interval over the seeds.
+
+    Returns:
+        Logarithm of the optimum to base 2, lower and upper end, edge.
+
+    Example:
+        >>> grid = np.arange(-10.0, -4)
+        >>> optimum(grid, np.stack([(grid + 7.2) ** 2, (grid + 7.0) ** 2]))[0].round(2)
+        np.float64(-7.1)
+    """
+    grid = np.asarray(log2_lr, float)
+    losses = np.atleast_2d(losses)
+    found = np.array([_vertex(grid, row) for row in losses])
+    lowest = int(np.argmin(losses.mean(axis=0)))
+    centre = float(np.mean(found))
+    if len(found) < 2:
+        return centre, -math.inf, math.inf, lowest in (0, len(grid) - 1)
+    spread = float(np.std(found, ddof=1)) / len(found) ** 0.5
+    half = float(stats.t.ppf((1 + confidence) / 2, len(found) - 1)) * spread
+    # A parabola through three points of a grid knows no more than a quarter of their distance.
+    half = max(half, 0.25 * float(np.min(np.diff(grid))))
+    return centre, centre - half, centre + half, lowest in (0, len(grid) - 1)
+
+
+def _vertex(grid: np.ndarray, losses: np.ndarray) -> float:
+    """Lowest point of the parabola through the grid's minimum and its neighbours."""
+    k = int(np.argmin(losses))
+    if k in (0, len(grid) - 1):
+        return float(grid[k])
+    near = slice(k - 1, k + 2)
+    a, b, _ = np.polyfit(grid[near] - grid[k], losses[near], 2)
+    shift = -b / (2 * a) if a > 0 else 0.0
+    return float(np.clip(grid[k] + shift, grid[k - 1], grid[k + 1]))
+
+
+def _planned(
+    build: Callable[..., nn.Module], plan: Any, options: dict[str, Any], rules: dict[str, Any]
+) -> Any:
+    """A rule's name becomes a plan once, not in each run."""
+    if not isinstance(plan, str):
+        return plan
+    return make_setup(build, plan, lr=1.0, **options, **rules)[1]
+
+
+def _optima(losses: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for (scaling, width, depth), group in losses.groupby(["scaling", "width", "depth"], sort=False):
+        table = group.pivot_table(index="run", columns="lr", values="loss")
+        grid = np.log2(table.columns.to_numpy(float))
+        centre, lower, upper, edge = optimum(grid, table.to_numpy())
+        rows.append(
+            {
+                "scaling": scaling,
+                "width": width,
+                "depth": depth,
+                "log2_lr": centre,
+                "lower": lower,
+                "upper": upper,
+                "loss": float(table.mean().min()),
+                "edge": edge,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _drifts(
+    optima: pd.DataFrame,
+    losses: pd.DataFrame,
+    scalings: list[str],
+    widths: list[int],
+    depths: list[int],
+    tolerance: float,
+) -> pd.DataFrame:
+    rows = []
+    for scaling in scalings:
+        for axis, values in (("width", widths), ("depth", depths)):
+            if len(values) < 2:
+                continue
+            other = ("depth", depths[0]) if axis == "width" else ("width", widths[0])
+            part = losses[(losses.scaling == scaling) & (losses[other[0]] == other[1])]
+            sizes, best = [], []
+            for (size, _run), curve in part.groupby([axis, "run"]):
+                curve = curve.sort_values("lr")
+                sizes.append(size)
+                best.append(2.0 ** _vertex(np.log2(curve.lr.to_numpy()), curve.loss.to_numpy()))
+            fit = fit_exponent(sizes, best)
+            known = optima[(optima.scaling == scaling) & (optima[other[0]] == other[1])]
+            if -tolerance <= fit.low and fit.high <= tolerance:
+                transfers = "yes"
+            elif fit.low > tolerance or fit.high < -tolerance:
+                transfers = "no"
+            else:
+                transfers = "undecided"
+            edge = bool(known.edge.any())
+            rows.append(
+                {
+                    "scaling": scaling,
+                    "axis": axis,
+                    "drift": fit.value,
+                    "lower": fit.low,
+                    "upper": fit.high,
+                    # Beyond the edge the optimum is unknown, so that staying there proves nothing.
+                    "transfers": "undecided" if edge and transfers == "yes" else transfers,
+                    "edge": edge,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _check_grid(rates: Sequence[float]) -> list[float]:
+    grid = sorted(float(rate) for rate in rates)
+    if len(set(grid)) < 5 or not all(0 < rate < math.inf for rate in grid):
+        raise ValueError(f"`learning_rates` must be five positive rates or more; got {grid}")
+    return grid
+
+
+def _numbers(batch: Any) -> int:
+    """How many numbers, or tokens, a batch holds."""
+    if isinstance(batch, Tensor):
+        return batch.numel()
+    parts = batch.values() if isinstance(batch, Mapping) else batch
+    if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
+        return 0
+    return sum(_numbers(part) for part in parts)
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    rows = frame.to_dict("records")
+    return [
+        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        for row in rows
+    ]
