@@ -1,0 +1,194 @@
+r"""The data on which linear networks are studied, and small tools of their figures.
+
+Three settings:
+
+- ``"text"``: L, section 2: d = 10, :math:`x\sim N(0, I)`, :math:`y = x^\top\lambda^*`, population
+  loss, step size 0.2. For :math:`\|\lambda^*\| > 2.4375` that step is too long and the limit
+  oscillates for ever, so λ* is the first draw with :math:`\|\lambda^*\|\le 2.2`; a χ law with 10
+  degrees of freedom is below 2.4375 with probability 0.18.
+- ``"code"``: L's public notebook: d = 20, n = 15 samples, :math:`X/\sqrt d`, the loss a sum over
+  the samples, step size 0.02.
+- ``"study"``: n < d samples whose second moments have eigenvalues from 1 to 4, and a minimum-norm
+  solution of length 2: an interpolation problem without slow directions.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "STABLE_NORM",
+    "PowerFit",
+    "Setting",
+    "linear_setting",
+    "mean_squares",
+    "power_fit",
+    "square_errors",
+    "width_label",
+]
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalinglimits.laws.streams import derive_seed
+from scalinglimits.linear import EmpiricalData, GaussianData, Replicates
+
+STABLE_NORM = 2.4375
+"""Largest ‖λ*‖ for which the limit converges at the step size 0.2 (text's data; to 1e-3)."""
+_DRAWN_NORM = 2.2
+_NORMAL_QUANTILE = 1.96
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Data with the step size at which they are learnt.
+
+    Attributes:
+        name: "text", "code" or "study".
+        data: the measure.
+        step_size: of gradient descent.
+        steps: until the loss is small.
+        label: the data in words.
+    """
+
+    name: str
+    data: EmpiricalData | GaussianData
+    step_size: float
+    steps: int
+    label: str
+
+    @property
+    def in_features(self) -> int:
+        """Dimension of the inputs."""
+        return self.data.in_features
+
+    @property
+    def solution(self) -> np.ndarray:
+        """The minimum-norm least-squares solution, shape (d,)."""
+        return self.data.minimum_norm()
+
+    @property
+    def second_moments(self) -> np.ndarray:
+        """The matrix Σ = ∫ x xᵀ dρ, shape (d, d)."""
+        if isinstance(self.data, GaussianData):
+            return self.data.covariance
+        return (self.data.X.T * self.data.weights) @ self.data.X
+
+
+def linear_setting(name: str, seed: int) -> Setting:
+    """Draw the data of a setting.
+
+    Args:
+        name: "text", "code" or "study".
+        seed: of the data.
+
+    Returns:
+        The setting.
+
+    Raises:
+        ValueError: if the name is another.
+    """
+    rng = np.random.default_rng(derive_seed(seed, "linear data", name))
+    if name == "text":
+        target = rng.standard_normal(10)
+        while np.linalg.norm(target) > _DRAWN_NORM:
+            target = rng.standard_normal(10)
+        data = GaussianData(np.eye(10), target)
+        label = f"d = 10, x ~ N(0, I), population loss, ‖λ*‖ = {np.linalg.norm(target):.2f}"
+        return Setting(name, data, 0.2, 60, label)
+    if name == "code":
+        X = rng.standard_normal((15, 20)) / math.sqrt(20)
+        y = X @ rng.standard_normal(20)
+        label = "d = 20, n = 15, X/√d, loss summed over the samples"
+        return Setting(name, EmpiricalData(X, y, weights=np.ones(15)), 0.02, 1000, label)
+    if name == "study":
+        n, d = 8, 12
+        frame, _ = np.linalg.qr(rng.standard_normal((d, n)))
+        X = np.sqrt(np.linspace(1.0, 4.0, n))[:, None] * frame.T
+        direction = rng.standard_normal(n)
+        y = X @ (frame @ (2.0 * direction / np.linalg.norm(direction)))
+        label = f"d = {d}, n = {n} samples, second moments with eigenvalues 1 to 4, ‖λ*‖ = 2"
+        return Setting(name, EmpiricalData(X, y, weights=np.ones(n)), 0.02, 300, label)
+    raise ValueError(f"`name` must be 'text', 'code' or 'study'; got {name!r}")
+
+
+@dataclass(frozen=True)
+class PowerFit:
+    """The exponent of a power law fitted to measured means.
+
+    Attributes:
+        exponent: the slope in logarithms.
+        half_width: of its 95 % confidence interval.
+        constant: the factor of the power.
+    """
+
+    exponent: float
+    half_width: float
+    constant: float
+
+    def __str__(self) -> str:
+        """The exponent with its interval."""
+        return f"{self.exponent:+.3f} ± {self.half_width:.3f}"
+
+
+def power_fit(x: np.ndarray, mean: np.ndarray, error: np.ndarray) -> PowerFit:
+    """Fit ``mean = c x^e`` by weighted least squares in logarithms.
+
+    Args:
+        x: where it was measured, shape (k,).
+        mean: positive means, shape (k,).
+        error: their standard errors, shape (k,); known, so that they alone make the interval.
+
+    Returns:
+        The fit.
+    """
+    weights = np.square(np.asarray(mean) / np.asarray(error))
+    log_x, log_y = np.log(np.asarray(x, dtype=np.float64)), np.log(mean)
+    centre = np.average(log_x, weights=weights)
+    spread = float(weights @ (log_x - centre) ** 2)
+    slope = float(weights @ ((log_x - centre) * log_y)) / spread
+    level = np.average(log_y, weights=weights) - slope * centre
+    return PowerFit(slope, _NORMAL_QUANTILE / math.sqrt(spread), math.exp(level))
+
+
+def square_errors(runs: Replicates, limit: np.ndarray) -> np.ndarray:
+    """Squared distances of finite networks from their limit.
+
+    Args:
+        runs: of the finite networks.
+        limit: predictors of the limit at the same steps, shape (T, d).
+
+    Returns:
+        Array of shape (R, T); infinite after a divergence.
+    """
+    errors = np.sum(np.square(runs.predictor - limit), axis=-1)
+    return np.where(np.isnan(errors), math.inf, errors)
+
+
+def mean_squares(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means over replicates, with their standard errors.
+
+    Args:
+        errors: shape (R, ...).
+
+    Returns:
+        Two arrays of shape (...).
+    """
+    return errors.mean(axis=0), errors.std(axis=0, ddof=1) / math.sqrt(len(errors))
+
+
+def width_label(width: float) -> str:
+    """A width in mathtext: such as ``$m = 10^{4}$``.
+
+    Args:
+        width: a number of neurons, or infinity.
+
+    Returns:
+        The text.
+    """
+    if math.isinf(width):
+        return r"$m = \infty$"
+    power = math.log10(width)
+    if width >= 1e4 and power == round(power):
+        return rf"$m = 10^{{{round(power)}}}$"
+    return rf"$m = {int(width)}$"
