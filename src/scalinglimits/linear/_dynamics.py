@@ -32,6 +32,7 @@ from .state import NetworkState
 
 # Beyond, squares and products of several norms overflow: training has diverged.
 LARGEST_NORM = 1e50
+_SMALLEST_TOLERANCE = 1e-15
 
 
 class Diverged(Exception):
@@ -61,8 +62,10 @@ class Dynamics:
 
     def __init__(self, network: LinearNetwork, seed: int | None, tolerance: float) -> None:
         self.network = network
-        self.tolerance = tolerance
         scales = network.scales
+        # An output scaled up by s needs inner products that are as much more precise.
+        finer = max(tolerance / max(scales.output, 1.0), _SMALLEST_TOLERANCE)
+        self.tolerance = min(tolerance, finer)
         self.output = scales.output
         self.step_factors = scales.steps
         n = network.hidden
