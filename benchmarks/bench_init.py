@@ -48,19 +48,25 @@ def _rows() -> list[dict[str, Any]]:
             3,
             lambda: nn.init.trunc_normal_(weight, 0.0, STD, -2 * STD, 2 * STD),
         ),
+        "truncated_normal, torch's left uncut": (
+            weight,
+            7,
+            lambda: nn.init.trunc_normal_(weight, std=STD),
+        ),
         "orthogonal": (small, 3, lambda: nn.init.orthogonal_(small)),
     }
     rows = []
     for name, (tensor, repeats, fill) in theirs.items():
+        distribution = name.partition(",")[0]
 
-        def ours(tensor: torch.Tensor = tensor, name: str = name) -> None:
-            variance_scaling_(tensor, 1.0, "fan_avg", name, seed=0)
+        def ours(tensor: torch.Tensor = tensor, distribution: str = distribution) -> None:
+            variance_scaling_(tensor, 1.0, "fan_avg", distribution, seed=0)
 
         mine, reference = _best_pair(ours, fill, repeats)
         size = f"{tensor.shape[0]}²"
         rows.append(_row(f"{size} {name}: torch.nn.init", reference, reference))
         rows.append(_row(f"{size} {name}: scalinglimits", mine, reference))
-        seconds = _jax(name, tensor.shape[0], repeats)
+        seconds = _jax(distribution, tensor.shape[0], repeats)
         if seconds is not None:
             rows.append(_row(f"{size} {name}: jax.nn.initializers", seconds, reference))
     return rows

@@ -32,6 +32,16 @@ def test_entries_follow_their_law_with_the_deviation_asked_for(distribution, mod
     assert stats.kstest(values, LAWS[distribution].cdf).pvalue > 1e-5
 
 
+@pytest.mark.parametrize("distribution", ["normal", "truncated_normal", "uniform"])
+def test_double_precision_and_odd_sizes_follow_the_law_too(distribution):
+    # Kolmogorov-Smirnov, n = 100,003, alpha = 1e-5, fixed seed; longer than one piece of bits.
+    weight = torch.empty(1, 100_003, dtype=torch.float64)
+    variance_scaling_(weight, 100_003.0, distribution=distribution, seed=1)
+    values = weight.numpy().ravel()
+    assert stats.kstest(values, LAWS[distribution].cdf).pvalue > 1e-5
+    assert np.unique(values).size == values.size
+
+
 def test_signs_have_exactly_the_deviation_asked_for():
     weight = variance_scaling_(torch.empty(64, 16), 4.0, distribution="rademacher", seed=0)
     assert set(weight.unique().tolist()) == {-0.5, 0.5}

@@ -5,13 +5,18 @@ seed and the block's number, so a process draws only the blocks of which it hold
 the values depend neither on the sharding nor on the number of processes. Numbers are drawn in
 contiguous memory, in float64 for float64 tensors and in float32 for all others, and rounded
 once: memory layout and precision do not change the draw.
+
+In main memory, uniform numbers and signs are made from the raw bits of NumPy's SFC64, which
+needs half the time of PyTorch's generator; normal numbers are PyTorch's, whose vectorised
+transform is the faster one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 
 from scalinglimits.init._shards import Region, open_region
@@ -26,10 +31,11 @@ DISTRIBUTIONS = ("normal", "truncated_normal", "uniform", "rademacher", "orthogo
 BLOCK = 2**22
 """The size of a block; part of what a seed means."""
 
-Drawer = Callable[[torch.Tensor, torch.Generator], None]
-"""Fills a contiguous buffer from a generator on the buffer's device."""
+Drawer = Callable[[torch.Tensor, int], None]
+"""Fills a contiguous buffer, on the buffer's device, from the stream of a seed."""
 
 _CUT = 2.0
+_PIECE = 2**15  # numbers; too few for PyTorch to start threads that cost more than they save
 
 
 def draw_(
@@ -70,19 +76,18 @@ def draw_blocks_(region: Region, draw: Drawer, seed: int, device: torch.device |
     device = local.device if device is None else device
     dtype = working_dtype(local.dtype)
     direct = region.whole and local.dtype == dtype and local.device == device
-    generator = torch.Generator(device)
     length, rest = region.shape[0], region.shape[1:]
     step = max(1, BLOCK // max(1, math.prod(rest)))
     for block, start in enumerate(range(0, length, step)):
         stop = min(start + step, length)
         if not region.holds_rows(start, stop):
             continue
-        generator.manual_seed(derive_seed(seed, "block", block))
+        stream = derive_seed(seed, "block", block)
         if direct and local[start:stop].is_contiguous():
-            draw(local[start:stop], generator)
+            draw(local[start:stop], stream)
         else:
             buffer = torch.empty((stop - start, *rest), dtype=dtype, device=device)
-            draw(buffer, generator)
+            draw(buffer, stream)
             region.write_rows(buffer, start)
 
 
@@ -129,8 +134,8 @@ def _drawer(distribution: str | EntryLaw, std: float) -> Drawer:
 
 
 def _normal(std: float) -> Drawer:
-    def draw(buffer: torch.Tensor, generator: torch.Generator) -> None:
-        buffer.normal_(0.0, std, generator=generator)
+    def draw(buffer: torch.Tensor, seed: int) -> None:
+        buffer.normal_(0.0, std, generator=_generator(buffer, seed))
 
     return draw
 
@@ -138,8 +143,12 @@ def _normal(std: float) -> Drawer:
 def _uniform(std: float) -> Drawer:
     bound = std * math.sqrt(3.0)
 
-    def draw(buffer: torch.Tensor, generator: torch.Generator) -> None:
-        buffer.uniform_(-bound, bound, generator=generator)
+    def draw(buffer: torch.Tensor, seed: int) -> None:
+        if buffer.device.type != "cpu":
+            buffer.uniform_(-bound, bound, generator=_generator(buffer, seed))
+            return
+        for piece, unit in _raw_pieces(buffer, seed):
+            piece.mul_(bound * unit)
 
     return draw
 
@@ -150,22 +159,55 @@ def _truncated_normal(std: float) -> Drawer:
     share = math.erf(_CUT / math.sqrt(2.0))
     factor = std * math.sqrt(2.0) * TruncatedNormal(_CUT).bound / _CUT
 
-    def draw(buffer: torch.Tensor, generator: torch.Generator) -> None:
-        buffer.uniform_(-share, share, generator=generator).erfinv_().mul_(factor)
+    def draw(buffer: torch.Tensor, seed: int) -> None:
+        if buffer.device.type != "cpu":
+            generator = _generator(buffer, seed)
+            buffer.uniform_(-share, share, generator=generator).erfinv_().mul_(factor)
+            return
+        for piece, unit in _raw_pieces(buffer, seed):
+            piece.mul_(share * unit)
+        buffer.erfinv_().mul_(factor)  # at once: PyTorch starts threads for it
 
     return draw
 
 
 def _rademacher(std: float) -> Drawer:
-    def draw(buffer: torch.Tensor, generator: torch.Generator) -> None:
-        buffer.random_(0, 2, generator=generator).mul_(2.0 * std).sub_(std)
+    def draw(buffer: torch.Tensor, seed: int) -> None:
+        if buffer.device.type != "cpu":
+            buffer.random_(0, 2, generator=_generator(buffer, seed)).mul_(2.0 * std).sub_(std)
+            return
+        for piece, _ in _raw_pieces(buffer, seed):
+            # Half a step more, so that no value is zero and both signs are as likely.
+            piece.add_(0.5).sign_().mul_(std)
 
     return draw
 
 
 def _entries(law: EntryLaw, std: float) -> Drawer:
-    def draw(buffer: torch.Tensor, generator: torch.Generator) -> None:
+    def draw(buffer: torch.Tensor, seed: int) -> None:
+        generator = _generator(buffer, seed)
         values = law.sample(tuple(buffer.shape), generator, dtype=buffer.dtype)
         torch.mul(values, std, out=buffer)
 
     return draw
+
+
+def _generator(buffer: torch.Tensor, seed: int) -> torch.Generator:
+    return torch.Generator(buffer.device).manual_seed(seed)
+
+
+def _raw_pieces(buffer: torch.Tensor, seed: int) -> Iterator[tuple[torch.Tensor, float]]:
+    """Fill a buffer with random integers, and yield it in pieces that stay in the cache.
+
+    Integers are uniform on all of int32 (int64 for float64). The second thing yielded is the
+    unit that takes them to [-1, 1].
+    """
+    bits = 8 * buffer.element_size()
+    kind = np.dtype(f"int{bits}")
+    stream = np.random.SFC64(seed)
+    flat = buffer.view(-1)
+    for start in range(0, flat.numel(), _PIECE):
+        piece = flat[start : start + _PIECE]
+        raw = stream.random_raw(-(-piece.numel() * kind.itemsize // 8)).view(kind)
+        piece.copy_(torch.from_numpy(raw[: piece.numel()]))
+        yield piece, 2.0 ** (1 - bits)
