@@ -41,6 +41,10 @@ class Stacks:
                 return stack, stack.indices.index(found[0]), found[1]
         return None
 
+    def numbers(self, name: str) -> bool:
+        """Whether an index of a stack is part of the name, so that depth may shift it."""
+        return any(_split(name, stack.prefix) is not None for stack in self.stacks)
+
     def template(self, name: str) -> str:
         """Return the name with its block's index replaced by a star."""
         found = self.locate(name)

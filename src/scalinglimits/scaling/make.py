@@ -163,7 +163,7 @@ class _Maker:
         check_overrides("fans", self.fans, templates)
         facts = []
         for name, shape in wide.shapes.items():
-            axis = _blocks_axis(name, narrow, self._other_depth(target))
+            axis = _blocks_axis(name, narrow, self._other_depth(target), stacks)
             uses = uses_of(
                 name,
                 (narrow, wide, probe),
@@ -412,9 +412,9 @@ def _check_same_names(narrow: Snapshot, wide: Snapshot) -> None:
         )
 
 
-def _blocks_axis(name: str, narrow: Snapshot, other: Snapshot | None) -> int | None:
+def _blocks_axis(name: str, narrow: Snapshot, other: Snapshot | None, stacks: Stacks) -> int | None:
     """The axis that grows with depth in a parameter of the same name."""
-    if other is None or name not in other.shapes:
+    if other is None or name not in other.shapes or stacks.numbers(name):
         return None
     here, there = narrow.shapes[name], other.shapes[name]
     if len(here) != len(there):
