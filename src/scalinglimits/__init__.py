@@ -5,7 +5,9 @@ neither torch nor matplotlib:
 
 - :mod:`scalinglimits.laws`: random weights, and their dependence across depth;
 - :mod:`scalinglimits.matrices`: random matrices of any width, sampled by their products;
+- :mod:`scalinglimits.linear`: deep linear networks of any width, infinity included;
 - :mod:`scalinglimits.residual`: residual networks at large depth;
+- :mod:`scalinglimits.init`: initialisers for tensors, layers and whole models;
 - :mod:`scalinglimits.sweeps`: grids of experiments that survive an interruption;
 - :mod:`scalinglimits.data`: real data sets, and the user's own tables;
 - :mod:`scalinglimits.figures`: the documents' figures, as records and as drawings.
@@ -17,7 +19,7 @@ import lazy_loader
 
 from scalinglimits._version import __version__
 
-_submodules = ["laws", "matrices", "residual", "sweeps", "data", "figures"]
+_submodules = ["laws", "matrices", "linear", "residual", "init", "sweeps", "data", "figures"]
 
 __getattr__, __dir__, _ = lazy_loader.attach(__name__, submodules=_submodules)
 
