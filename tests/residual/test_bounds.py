@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import special, stats
 
 from scalinglimits.laws import (
     FractionalIncrements,
@@ -35,6 +35,7 @@ from scalinglimits.residual.bounds import (
     smooth_change_bound,
     tightness,
 )
+from scalinglimits.residual.bounds._steps import crossing_probability
 from scalinglimits.residual.constants import branch_constants, even_moments, lipschitz_constant
 from scalinglimits.residual.model import ResidualNetwork
 
@@ -178,6 +179,36 @@ def test_assumptions_that_fail_are_named():
         check_assumptions(width=0)
     with pytest.raises(ValueError, match="`samples` must be a positive integer; got 0"):
         check_assumptions(width=4, samples=0)
+
+
+@pytest.mark.parametrize("entries", ENTRIES)
+@pytest.mark.parametrize("branch", ["res-1", "res-2", "res-3"])
+@pytest.mark.parametrize("width", [64, 100, 1000, 10**5])
+def test_the_repaired_conditions_follow_from_the_documents(branch, entries, width):
+    # at the largest branch scale that R allows, Lα² = 10 and δ = 1e-5
+    constants = branch_constants(branch, entries=entries, width=width)
+    root_C = math.sqrt(constants.eighth_moment)
+    alpha2 = 2 / ((root_C + 4 * root_C + 16) * width)
+    for shrink in (1.0, 0.1, 1e-4):
+        setting = Setting(width, math.floor(10 / (alpha2 * shrink)), branch=branch,
+                          entries=entries, branch_scale=math.sqrt(alpha2 * shrink))  # fmt: skip
+        assert hidden_norm_lower_bound(setting, 1e-5).guaranteed
+
+
+def test_the_documents_tail_bound_is_false_where_the_branch_is_random():
+    # exact log P(Y₂ < −½) for Gaussian res-3: a mixture over x = χ²_n/d of normal tails
+    d, alpha2 = 64, 1e-3
+    y = np.linspace(0, 30 * d, 40_001)[1:]
+    tails = special.log_ndtr(-np.sqrt(d / (16 * alpha2 * y / d)))
+    logs = [
+        math.log(math.comb(d, n) / 2**d) + special.logsumexp(stats.chi2.logpdf(y, n) + tails)
+        for n in range(1, d + 1)
+    ]
+    exact = special.logsumexp(logs) + math.log(y[1] - y[0])
+    assert exact == pytest.approx(-438.8, abs=0.5)
+    assert exact > math.log(2) - d / (64 * alpha2)  # R's (5) claims −999
+    ours = crossing_probability(branch_constants(width=d), d, math.sqrt(alpha2))
+    assert exact < math.log(ours)
 
 
 @pytest.mark.parametrize("bound", ALL_DELTA)
