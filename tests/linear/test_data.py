@@ -82,20 +82,18 @@ def test_many_predictors(name, loss):
         np.testing.assert_allclose(gradients[i], gradient, rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "huber", "quartic"])
-def test_quadrature(loss):
-    """n = 2·10^6 samples, a bound of 5 standard errors (alpha < 1e-6 each)."""
+@pytest.mark.parametrize(("loss", "margin"), [("logistic", 0), ("huber", 1e-3), ("quartic", 0)])
+def test_quadrature(loss, margin):
+    """n = 10^6 samples, a bound of 5 standard errors (alpha < 1e-6 each)."""
     measure, loss = MEASURES["population"], LOSSES[loss]
     at = np.array([0.4, 0.2, -0.8])
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((2 * 10**6, 3)) @ np.linalg.cholesky(COVARIANCE).T
+    x = rng.standard_normal((10**6, 3)) @ np.linalg.cholesky(COVARIANCE).T
     y = x @ measure.target + 0.4 * rng.standard_normal(len(x))
     value, gradient = measure.evaluate(at, loss)
     samples = np.column_stack([loss.value(x @ at, y), x * loss.derivative(x @ at, y)[:, None]])
     error = np.abs(samples.mean(axis=0) - [value, *gradient])
-    assert np.all(
-        error < 5 * samples.std(axis=0) / math.sqrt(len(x)) + 1e-3 * (loss.name != "custom")
-    )
+    assert np.all(error < 5 * samples.std(axis=0) / math.sqrt(len(x)) + margin)
 
 
 @pytest.mark.parametrize("at", [np.zeros(3), np.array([0.3, -1.0, 0.5]), np.full(3, 1e-9)])
@@ -120,8 +118,8 @@ def test_logistic_quadrature_against_adaptive_integration():
 
     expected = quad(lambda x: math.log1p(math.exp(-0.4 * x * x)) * density(x), -40, 40)[0]
     slope = quad(lambda x: -0.5 * x * x / (1 + math.exp(0.4 * x * x)) * density(x), -40, 40)[0]
-    assert value == pytest.approx(expected, abs=1e-8)
-    assert gradient[0] == pytest.approx(slope, abs=1e-8)
+    assert value == pytest.approx(expected, abs=1e-7)
+    assert gradient[0] == pytest.approx(slope, abs=1e-7)
 
 
 def test_minimum_norm():

@@ -112,8 +112,8 @@ def test_data_and_network():
         train(LinearNetwork(3), [], step_size=0.1, steps=2)
     with pytest.raises(ValueError, match="`data` must give a measure for each step; got 5"):
         train(LinearNetwork(3), [DATA, 5], step_size=0.1, steps=2)
+    other = EmpiricalData(np.eye(2), np.ones(2))
     with pytest.raises(ValueError, match="`data` must be measures with 3 inputs and 1 targets"):
-        other = EmpiricalData(np.eye(2), np.ones(2))
         train(LinearNetwork(3), [DATA, other], step_size=0.1, steps=2)
 
 

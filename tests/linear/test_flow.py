@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from scalinglimits.laws import Normal
 from scalinglimits.linear import EmpiricalData, GaussianData, LinearNetwork, gradient_flow, train
 from scalinglimits.linear._runge_kutta import Stepper
 
@@ -48,8 +49,6 @@ def test_flow_at_finite_width_stays_near_the_limit():
 
 def test_flow_of_an_explicit_network():
     """All products of a dense network are known: two tolerances, one network."""
-    from scalinglimits.laws import Normal
-
     network = LinearNetwork(6, hidden=2, width=8, matrices=Normal())
     loose = gradient_flow(network, DATA, times=[0.5, 1.0], seed=1, rtol=1e-6)
     tight = gradient_flow(network, DATA, times=[0.5, 1.0], seed=1, rtol=1e-11)
@@ -79,7 +78,7 @@ def test_kernel_limit_in_closed_form():
 
 
 def test_balance():
-    """The flow keeps U^T U - d/dt's other half: |U|^2 - |V|^2 and |W| balance for two layers."""
+    """Of two layers, both squares grow at the same speed: |U|^2 - |V|^2 is kept."""
     flow = gradient_flow(LinearNetwork(6, hidden=0), DATA, t_end=4.0, rtol=1e-10)
     np.testing.assert_allclose(flow.u_square - flow.v_square, 5.0, atol=1e-7)
 
@@ -142,7 +141,7 @@ class _Rotation:
 
 
 def test_stepper_order():
-    """Global error against tolerance: rtol^(1) for local error per step, here within a decade."""
+    """A hundredth of the tolerance gives about a hundredth of the global error."""
     errors = []
     for rtol in (1e-6, 1e-8, 1e-10):
         stepper = Stepper(_Rotation, [np.array([1.0, 0.0])], rtol)
