@@ -16,6 +16,7 @@ extensions = [
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 autodoc_typehints = "signature"
+napoleon_use_ivar = True  # or each attribute is described twice
 autodoc_member_order = "bysource"
 default_role = "code"
 html_theme = "furo"
