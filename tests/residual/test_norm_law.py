@@ -81,6 +81,14 @@ def test_quantiles_invert_the_distribution_function():
         law.ppf(1)
 
 
+def test_density_is_the_slope_of_the_distribution_function():
+    law = NormLaw(40, 20, beta=0.5)
+    x = np.linspace(-0.4, 0.9, 2001)
+    slope = np.gradient(law.cdf(x), x)
+    np.testing.assert_allclose(law.pdf(x)[1:-1], slope[1:-1], atol=1e-4)
+    assert law.pdf(50.0) == 0
+
+
 def test_limit_law_is_approached_at_rate_one_over_depth():
     records = [log_normality(64, depth) for depth in (100, 1000, 10_000)]
     for name in ("skewness", "excess_kurtosis", "distance", "distance_to_limit"):

@@ -18,6 +18,7 @@ Document: R, *Scaling ResNets in the Large-depth Regime*. A network
 from scalinglimits.residual import bounds, sde
 from scalinglimits.residual.activations import ACTIVATIONS, ParametricReLU
 from scalinglimits.residual.assumptions import Assumption, AssumptionCheck, check_assumptions
+from scalinglimits.residual.changes import LimitChanges, limit_changes
 from scalinglimits.residual.constants import (
     BranchConstants,
     branch_constants,
@@ -69,6 +70,8 @@ __all__ = [
     "LogNormality",
     "log_normality",
     "limit_sde",
+    "LimitChanges",
+    "limit_changes",
     "LimitODE",
     "ODESolution",
     "limit_ode",

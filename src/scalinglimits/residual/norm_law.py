@@ -149,6 +149,21 @@ class NormLaw:
         total = coefficients[0] / 2 * y + waves @ (coefficients[1:] / (np.pi * k))
         return np.clip(total * length, 0.0, 1.0)
 
+    def pdf(self, log_ratio: ArrayLike) -> np.ndarray:
+        r"""Return the density of :math:`\log(\|h_L\|/\|h_0\|)`; divided by the ratio, the ratio's.
+
+        Args:
+            log_ratio: points x.
+
+        Returns:
+            Densities, the shape of ``log_ratio``.
+        """
+        start, length, coefficients = self._cosine_series
+        y = (np.asarray(log_ratio, dtype=np.float64) - start) / length
+        waves = np.cos(np.pi * np.multiply.outer(y, np.arange(1, len(coefficients))))
+        density = coefficients[0] / 2 + waves @ coefficients[1:]
+        return np.where((y >= 0) & (y <= 1), np.maximum(density, 0.0), 0.0)
+
     def ppf(self, probability: ArrayLike) -> np.ndarray:
         r"""Return quantiles of :math:`\log(\|h_L\|/\|h_0\|)` by bisection.
 

@@ -21,6 +21,8 @@ function                               theorem
 :func:`sharper_norm_lower_bound`       ours, from moments
 :func:`exact_norm_interval`            ours, from the exact law
 =====================================  ==========================================
+
+:func:`bound_curves` tabulates them against the depth, :func:`tightness` beside the exact law.
 """
 
 from scalinglimits.residual.bounds.backward import (
@@ -28,6 +30,8 @@ from scalinglimits.residual.bounds.backward import (
     gradient_change_mean,
     gradient_regime,
 )
+from scalinglimits.residual.bounds.comparison import tightness
+from scalinglimits.residual.bounds.curves import bound_curves
 from scalinglimits.residual.bounds.forward import (
     change_interval,
     hidden_change_bound,
@@ -44,11 +48,11 @@ from scalinglimits.residual.bounds.sharper import (
     sharper_norm_upper_bound,
 )
 from scalinglimits.residual.bounds.smooth import linear_explosion_bound, smooth_change_bound
-from scalinglimits.residual.bounds.tightness import tightness
 
 __all__ = [
     "Bound",
     "Setting",
+    "bound_curves",
     "change_interval",
     "exact_norm_interval",
     "gradient_change_bound",
