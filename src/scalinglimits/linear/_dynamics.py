@@ -10,9 +10,10 @@ itself.
 
 from __future__ import annotations
 
-__all__ = ["LARGEST_NORM", "Diverged", "Dynamics", "Passes", "add_outer", "padded"]
+__all__ = ["LARGEST_NORM", "Diverged", "Dynamics", "Passes", "Trained"]
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +30,13 @@ from scalinglimits.matrices import (
 from ._streams import MATRIX, SPACE, stream
 from .network import LinearNetwork
 from .state import NetworkState
+from .trained import TrainedMatrix, add_product, padded
 
 # Beyond, squares and products of several norms overflow: training has diverged.
 LARGEST_NORM = 1e50
 _SMALLEST_TOLERANCE = 1e-15
+
+Trained = TrainedMatrix | np.ndarray
 
 
 class Diverged(Exception):
@@ -95,7 +99,7 @@ class Dynamics:
         self.gains = scales.gains
         # From the plain transpose to the adjoint for inner products that are means over neurons.
         self.back_gains = [g * m[i] / m[i + 1] for i, g in enumerate(self.gains)]
-        self.initial = [U, *(np.zeros((0, 0)) for _ in range(n)), V]
+        self.initial = (U, V)
 
     def _matrix(self, layer: int, generator: Any, explicit: bool) -> RandomMatrix:
         domain, codomain = self.spaces[layer - 1], self.spaces[layer]
@@ -110,7 +114,7 @@ class Dynamics:
         """Numbers of basis vectors of the layers."""
         return tuple(space.dimension for space in self.spaces)
 
-    def backward(self, arrays: list[np.ndarray]) -> tuple[np.ndarray, Passes]:
+    def backward(self, arrays: Sequence[Any]) -> tuple[np.ndarray, Passes]:
         """The predictor `s U^T b_0` and the vectors `b_l`.
 
         Raises:
@@ -132,7 +136,7 @@ class Dynamics:
         _norm(predictor)
         return predictor, Passes(b, norm, drop, [], [], [])
 
-    def forward(self, arrays: list[np.ndarray], xi: np.ndarray, passes: Passes) -> None:
+    def forward(self, arrays: Sequence[Any], xi: np.ndarray, passes: Passes) -> None:
         """The vectors `f_l xi`, added to the passes.
 
         Raises:
@@ -149,7 +153,7 @@ class Dynamics:
             passes.f_norm.append(after)
 
     def _apply(
-        self, layer: int, trained: np.ndarray, vector: np.ndarray, transpose: bool
+        self, layer: int, trained: Trained, vector: np.ndarray, transpose: bool
     ) -> tuple[np.ndarray, float]:
         """`H_l f` or its adjoint, and the fraction of the length that was dropped at most."""
         gain = (self.back_gains if transpose else self.gains)[layer - 1]
@@ -165,27 +169,15 @@ class Dynamics:
                 dropped = gain * self.tolerance
             if gain != 1.0:
                 out *= gain
-        if transpose:
-            trained = trained.T
-        rows, columns = trained.shape
-        if rows > 0:
-            rows, columns = min(rows, out.shape[0]), min(columns, vector.shape[0])
-            out[:rows] += trained[:rows, :columns] @ vector[:columns]
+        if isinstance(trained, TrainedMatrix):
+            trained.add_product(vector, out, transpose)
+        else:
+            add_product(trained, vector, out, transpose)
         if self.alpha is not None:
             out *= self.alpha
             out[: vector.shape[0]] += vector
             dropped *= abs(self.alpha)
         return out, dropped
-
-    def directions(
-        self, passes: Passes, xi: np.ndarray
-    ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-        """The gradient of each array as an outer product of two blocks; V's is the first itself."""
-        n = len(self.matrices)
-        out: list[tuple[np.ndarray, np.ndarray | None]] = [(passes.b[0], xi)]
-        out += [(passes.b[layer], passes.f[layer - 1]) for layer in range(1, n + 1)]
-        out.append((passes.f[n], None))
-        return out
 
     def factors(self) -> list[float]:
         """Factors of the gradients of U, W_1, ..., W_n, V, the step size aside."""
@@ -196,7 +188,7 @@ class Dynamics:
             for i, c in enumerate(self.step_factors)
         ]
 
-    def snapshot(self, arrays: list[np.ndarray]) -> NetworkState:
+    def snapshot(self, arrays: Sequence[Any]) -> NetworkState:
         """A copy of the weights."""
         k = self.dimensions
         n = len(self.matrices)
@@ -204,45 +196,12 @@ class Dynamics:
             tuple(self.spaces),
             tuple(self.matrices),
             padded(arrays[0], (k[0], *arrays[0].shape[1:])),
-            tuple(padded(arrays[i], (k[i], k[i - 1])) for i in range(1, n + 1)),
+            tuple(
+                w.copy() if isinstance(w, TrainedMatrix) else TrainedMatrix.from_array(w)
+                for w in arrays[1 : n + 1]
+            ),
             padded(arrays[-1], (k[n], *arrays[-1].shape[1:])),
         )
-
-
-def add_outer(
-    array: np.ndarray, left: np.ndarray, right: np.ndarray | None, factor: float
-) -> np.ndarray:
-    """Add `factor left right^T` in place, growing the array if it is too small."""
-    if right is None:
-        array = _grown(array, (left.shape[0], *array.shape[1:]))
-        array[: left.shape[0]] += factor * left
-        return array
-    array = _grown(array, (left.shape[0], right.shape[0]))
-    block = array[: left.shape[0], : right.shape[0]]
-    if left.ndim == 1:
-        block += np.multiply.outer(factor * left, right)
-    else:
-        block += (factor * left) @ right.T
-    return array
-
-
-def padded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A copy of exactly that shape, with zeros or without the end."""
-    out = np.zeros(shape)
-    part = tuple(slice(min(a, b)) for a, b in zip(array.shape, shape, strict=True))
-    out[part] = array[part]
-    return out
-
-
-def _grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    if all(have >= want for have, want in zip(array.shape, shape, strict=True)):
-        return array
-    # Room to grow, since the next product often brings a new vector.
-    roomy = tuple(
-        have if have >= want else want + want // 4 + 8
-        for have, want in zip(array.shape, shape, strict=True)
-    )
-    return padded(array, roomy)
 
 
 def _norm(array: np.ndarray) -> float:

@@ -16,6 +16,7 @@ from .losses import Loss
 from .measures import Measure
 from .network import LinearNetwork
 from .state import NetworkState
+from .trained import outer
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class WeightField(Field):
         self._loss = loss
         self._factors = [s * c for s, c in zip(speeds, self._dynamics.factors(), strict=True)]
         self._errors = ErrorEstimate(momentum=0.0, smooth=False)
-        self.initial = self._dynamics.initial
+        U, V = self._dynamics.initial
+        self.initial = [U, *(np.zeros((0, 0)) for _ in self._dynamics.matrices), V]
 
     def __call__(self, arrays: list[np.ndarray]) -> Point:
         """Evaluate the field; see `Field.__call__`."""
@@ -96,15 +98,10 @@ class WeightField(Field):
         value, xi = self._data.evaluate(predictor, self._loss)
         self._dynamics.forward(arrays, xi, passes)
         slopes = []
-        pairs = self._dynamics.directions(passes, xi)
-        for factor, (left, right) in zip(self._factors, pairs, strict=True):
-            scaled = -factor * left
-            if right is None:
-                slopes.append(scaled)
-            elif left.ndim == 1:
-                slopes.append(np.multiply.outer(scaled, right))
-            else:
-                slopes.append(scaled @ right.T)
+        for i, factor in enumerate(self._factors[:-1]):
+            left, right = passes.b[i], xi if i == 0 else passes.f[i - 1]
+            slopes.append(outer(left, right, -factor))
+        slopes.append(-self._factors[-1] * passes.f[-1])
         return Point(arrays, slopes, predictor, value, xi, passes)
 
     def follow(self, point: Point, step: float, error: float) -> None:

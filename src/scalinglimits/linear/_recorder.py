@@ -5,13 +5,15 @@ from __future__ import annotations
 __all__ = ["ErrorEstimate", "Recorder"]
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ._dynamics import Dynamics, Passes
 from .network import LinearNetwork
 from .state import NetworkState
+from .trained import TrainedMatrix
 from .trajectory import Trajectory
 
 _LARGEST_EXPONENT = 100.0
@@ -55,7 +57,7 @@ class Recorder:
         time: float,
         predictor: np.ndarray,
         loss: float,
-        arrays: list[np.ndarray],
+        arrays: Sequence[Any],
         passes: Passes,
         dynamics: Dynamics,
         error: float,
@@ -66,7 +68,9 @@ class Recorder:
         self.loss[i] = loss
         self.u_square[i] = _square(arrays[0])
         for layer in range(1, len(arrays) - 1):
-            self.w_square[i, layer - 1] = _square(arrays[layer])
+            trained = arrays[layer]
+            square = trained.square if isinstance(trained, TrainedMatrix) else _square(trained)
+            self.w_square[i, layer - 1] = square
         self.v_square[i] = _square(arrays[-1])
         for layer, (b, f) in enumerate(zip(passes.b, passes.f, strict=True)):
             lengths = passes.b_norm[layer] * passes.f_norm[layer]

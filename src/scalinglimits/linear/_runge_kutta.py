@@ -19,7 +19,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from scipy.integrate import RK45
 
-from ._dynamics import Diverged, padded
+from ._dynamics import Diverged
+from .trained import padded
 
 _STAGES, _WEIGHTS, _ERROR = np.asarray(RK45.A), np.asarray(RK45.B), np.asarray(RK45.E)
 _SAFETY, _SLOWEST, _FASTEST = 0.9, 0.2, 5.0

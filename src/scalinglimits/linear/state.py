@@ -18,6 +18,7 @@ import numpy as np
 from scalinglimits.matrices import NeuronSpace, RandomMatrix, entries
 
 from ._validate import check_count
+from .trained import TrainedMatrix
 
 
 class Weights(NamedTuple):
@@ -44,15 +45,21 @@ class NetworkState:
         spaces: the spaces of the layers' neurons.
         matrices: the random hidden matrices.
         U: coordinates, shape `(k_0, d)`.
-        W: coordinates of the trained parts, each of shape `(k_l, k_{l-1})`.
+        trained: the trained parts of the hidden matrices.
         V: coordinates, shape `(k_n,)` or `(k_n, o)`.
     """
 
     spaces: tuple[NeuronSpace, ...]
     matrices: tuple[RandomMatrix, ...]
     U: np.ndarray
-    W: tuple[np.ndarray, ...]
+    trained: tuple[TrainedMatrix, ...]
     V: np.ndarray
+
+    @property
+    def W(self) -> tuple[np.ndarray, ...]:
+        """Coordinates of the trained parts, arrays of shape `(k_l, k_{l-1})`."""
+        k = [space.dimension for space in self.spaces]
+        return tuple(w.dense((k[i + 1], k[i])) for i, w in enumerate(self.trained))
 
     def entries(self, count: int) -> Weights:
         """Actual weights of the first neurons of each layer (L, 2.13).
@@ -71,10 +78,7 @@ class NetworkState:
         """
         check_count("count", count, 1)
         rows = [space.rows(count) for space in self.spaces]
-        inner = tuple(
-            rows[i + 1][:, : w.shape[0]] @ w @ rows[i][:, : w.shape[1]].T
-            for i, w in enumerate(self.W)
-        )
+        inner = tuple(w.between(rows[i + 1], rows[i]) for i, w in enumerate(self.trained))
         return Weights(
             entries(self.spaces[0], self.U, count),
             inner,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ._dynamics import Diverged, Dynamics, add_outer
+from ._dynamics import Diverged, Dynamics
 from ._kernel import train_kernel
 from ._recorder import ErrorEstimate, Recorder
 from ._validate import check_count, check_real, check_sequence
@@ -25,6 +25,7 @@ from .losses import Loss, resolve_loss
 from .measures import Measure
 from .network import LinearNetwork
 from .state import NetworkState
+from .trained import TrainedMatrix, add_outer, grown
 from .trajectory import Trajectory
 
 StopRule = float | Callable[[int, np.ndarray, float], bool] | None
@@ -115,14 +116,16 @@ def _descend(
     wanted: set[int],
 ) -> Trajectory:
     recorder = Recorder(dynamics.network, steps + 1)
-    arrays = [array.copy() for array in dynamics.initial]
+    U, V = (array.copy() for array in dynamics.initial)
+    hidden = [TrainedMatrix(momentum) for _ in dynamics.matrices]
     factors = [t * c for t, c in zip(sizes, dynamics.factors(), strict=True)]
-    velocities = [np.zeros_like(a) for a in arrays] if momentum > 0.0 else None
+    ends = [np.zeros_like(U), np.zeros_like(V)]
     errors = ErrorEstimate(momentum, isinstance(source, Measure))
     states: dict[int, NetworkState] = {}
     status, step = "completed", 0
     for step in range(steps + 1):
         last = step == steps
+        arrays = (U, *hidden, V)
         try:
             predictor, passes = dynamics.backward(arrays)
             value, xi = evaluate(source, step, last, predictor, loss)
@@ -139,15 +142,17 @@ def _descend(
             break
         if last:
             break
-        directions = dynamics.directions(passes, xi)
-        for i, (left, right) in enumerate(directions):
-            if velocities is None:
-                arrays[i] = add_outer(arrays[i], left, right, -factors[i])
-            else:
-                velocities[i] *= momentum
-                velocities[i] = add_outer(velocities[i], left, right, -factors[i])
-                arrays[i] = _sum(arrays[i], velocities[i])
-    final = None if status == "diverged" else dynamics.snapshot(arrays)
+        for layer, matrix in enumerate(hidden, 1):
+            matrix.move(passes.b[layer], passes.f[layer - 1], -factors[layer])
+        if momentum == 0.0:
+            U = add_outer(U, passes.b[0], xi, -factors[0])
+            V = _sum(V, -factors[-1] * passes.f[-1])
+        else:
+            ends = [momentum * velocity for velocity in ends]
+            ends[0] = add_outer(ends[0], passes.b[0], xi, -factors[0])
+            ends[1] = _sum(ends[1], -factors[-1] * passes.f[-1])
+            U, V = _sum(U, ends[0]), _sum(V, ends[1])
+    final = None if status == "diverged" else dynamics.snapshot((U, *hidden, V))
     return recorder.finish(status, step, final, states, recorder.count)
 
 
@@ -226,9 +231,7 @@ def stop_rule(stop_at: StopRule, loss: Loss) -> Callable[[int, np.ndarray, float
 
 
 def _sum(array: np.ndarray, other: np.ndarray) -> np.ndarray:
-    if array.shape != other.shape:
-        grown = np.zeros_like(other)
-        grown[tuple(slice(k) for k in array.shape)] = array
-        array = grown
-    array += other
+    """The sum in place, growing the array if it is shorter."""
+    array = grown(array, other.shape)
+    array[: len(other)] += other
     return array
