@@ -165,6 +165,22 @@ def test_three_modes_are_one_function_at_the_start(name):
         assert logits[mode].abs().max() < 0.9 * logits["fan_geo_avg"].abs().max()
 
 
+@pytest.mark.parametrize(("mode", "sign"), [("fan_in", 1), ("fan_out", -1)])
+def test_layers_of_one_function_learn_at_other_speeds(mode, sign):
+    """The squared gradient of a widening matrix is √e times smaller with fan_in, and so on."""
+    family, x = ARCHITECTURES["expand-8"], torch.ones(1, 1, 7, dtype=torch.float64)
+    shapes = family.matrices(6, 7, 1)
+    squares = []
+    for each in (mode, "fan_geo_avg"):
+        weights = [w.requires_grad_() for w in draw(shapes, each, HE, seed=3)]
+        gradients = torch.autograd.grad(
+            ensemble_logits("chain", "none", weights, x)[0].sum(), weights[1:-1]
+        )
+        squares.append([g.square().sum().item() for g in gradients])
+    ratios = np.divide(*squares)
+    np.testing.assert_allclose(ratios, [8 ** (-sign / 2), 8 ** (sign / 2)] * 2, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_averages_differ_by_one_gain(name):
     """fan_avg and fan_quad_avg are fan_geo_avg with a smaller gain, the same for all matrices."""

@@ -51,8 +51,9 @@ _QUICK = Protocol(replicates=2, steps=80, target=1.5)
 def study_grid(quick: bool = False) -> list[dict[str, Any]]:
     """List the settings and modes of the study.
 
-    Plain stacks have depth 4, 8 and 16, and 64 for expansion 4; residual stacks 4, 16 and 64. The
-    gain is √2 and, without normalisation, 1 as well (a normalisation undoes the gain).
+    Plain stacks have depth 4, 8 and 16; residual stacks 4, 16 and 64. The gain is √2 and, without
+    normalisation, 1 as well (a normalisation undoes the gain). At depth 64, where plain stacks do
+    not train, two of them are tried with SGD alone.
 
     Args:
         quick: two architectures at depth 4.
@@ -60,29 +61,18 @@ def study_grid(quick: bool = False) -> list[dict[str, Any]]:
     Returns:
         The configurations, without the protocol.
     """
+    plain, normalised, low_gain = ("none", _HE), ("layer", _HE), ("none", 1.0)
     if quick:
-        grid = [("expand-4", 4), ("residual-4", 4)]
-    else:
-        grid = [
-            (name, depth)
-            for name, family in ARCHITECTURES.items()
-            for depth in ((4, 16) if family.kind == "residual" else (4, 8, 16))
-        ]
-        grid += [(name, 64) for name in ("residual-4", "ffn-4", "expand-4")]
-    cases = [("none", _HE), ("layer", _HE), ("none", 1.0)]
+        return _product([("expand-4", 4), ("residual-4", 4)], [plain, normalised], ["sgd"])
+    networks = [
+        (name, depth)
+        for name, family in ARCHITECTURES.items()
+        for depth in ((4, 16) if family.kind == "residual" else (4, 8, 16))
+    ]
+    networks.append(("residual-4", 64))
     return [
-        {
-            "architecture": name,
-            "norm": norm,
-            "gain": gain,
-            "depth": depth,
-            "optimizer": optimizer,
-            "mode": mode,
-        }
-        for name, depth in grid
-        for norm, gain in (cases[:2] if quick else cases)
-        for optimizer in (("sgd",) if quick else ("sgd", "adam"))
-        for mode in MODES
+        *_product(networks, [plain, normalised, low_gain], ["sgd", "adam"]),
+        *_product([("ffn-4", 64), ("expand-4", 64)], [plain, normalised], ["sgd"]),
     ]
 
 
@@ -129,7 +119,8 @@ def study(
                 "outcomes": encode_outcomes(values["steps_to_target"], values["diverged"]),
             }
         )
-    return _record(pd.DataFrame(rows), fixed)
+    # The name, not the place, of the user's file: a record may be published.
+    return _record(pd.DataFrame(rows), {**fixed, "data": Path(protocol.data).name})
 
 
 def stored_record(folder: Path) -> FigureRecord:
@@ -178,10 +169,9 @@ def _group(trial: pd.Series) -> str:
 def _caption(cells: pd.DataFrame, settings: Mapping[str, Any]) -> str:
     normalised = cells[(cells.norm != "none") & (cells["mode"] != "fan_geo_avg")].steps_ratio
     normalised = normalised.dropna()
-    source = Path(settings["data"]).name
     return (
-        f"{len(cells)} cells on {source}: all modes at every useful learning rate (powers of 2), "
-        f"{settings['replicates']} replicates, at most {settings['steps']} steps of "
+        f"{len(cells)} cells on {settings['data']}: all modes at every useful learning rate (powers "
+        f"of 2), {settings['replicates']} replicates, at most {settings['steps']} steps of "
         f"{settings['batch_size']} samples, loss {settings['target']:g} as target. Upper row: "
         "signal at initialisation, measured (markers) and predicted (dashed: mean; solid: "
         "typical, exact); steps against the learning rate. Lower row: settings in which every "
@@ -191,6 +181,27 @@ def _caption(cells: pd.DataFrame, settings: Mapping[str, Any]) -> str:
         f"[{normalised.min():.2f}, {normalised.max():.2f}]. Cells whose range of rates ends at an "
         f"edge: {int(cells.at_edge.sum())}."
     )
+
+
+def _product(
+    networks: Sequence[tuple[str, int]],
+    cases: Sequence[tuple[str, float]],
+    optimizers: Sequence[str],
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "architecture": name,
+            "norm": norm,
+            "gain": gain,
+            "depth": depth,
+            "optimizer": optimizer,
+            "mode": mode,
+        }
+        for name, depth in networks
+        for norm, gain in cases
+        for optimizer in optimizers
+        for mode in MODES
+    ]
 
 
 def _compute(request: Request) -> FigureRecord:

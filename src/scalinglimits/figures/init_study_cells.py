@@ -33,7 +33,7 @@ from scalinglimits.laws.streams import derive_seed, substream
 
 _FIRST_CHUNK, _NEXT_CHUNK = 5, 2
 _SEARCHES = 1
-_LIMITS = {"sgd": (-24, 14), "adam": (-18, 0)}
+_LIMITS = {"sgd": (-24, 14), "adam": (-18, 8)}
 _IMAGES, _LABELS = "images-idx3", "labels-idx1"
 
 
