@@ -143,6 +143,8 @@ def test_rademacher_moments_are_below_the_constant_by_enumeration():
 def test_lipschitz_constants():
     assert lipschitz_constant("relu") == 1.0
     assert lipschitz_constant("selu") == pytest.approx(1.7581, abs=1e-2)
+    assert lipschitz_constant(lambda x: torch.tanh(1000 * x)) == pytest.approx(1000, rel=1e-2)
+    assert lipschitz_constant(lambda x: torch.sin(3 * x) + 1) == pytest.approx(3, rel=1e-3)
     for bad in (
         lambda x: x**2,
         lambda x: x.abs().sqrt(),
