@@ -90,7 +90,7 @@ class FractionalPath:
             steps: the grid, a divisor of the finest; None is the finest.
 
         Returns:
-            Increments of shape (steps, *shape).
+            Increments of shape ``(steps, *shape)``.
 
         Raises:
             ValueError: if ``steps`` does not divide the finest grid.

@@ -101,7 +101,7 @@ class BrownianPath:
             steps: the grid; None is the base grid.
 
         Returns:
-            Increments of shape (steps, *shape).
+            Increments of shape ``(steps, *shape)``.
 
         Raises:
             ValueError: if the grid is no halving or sum of the base grid.
@@ -115,7 +115,7 @@ class BrownianPath:
             steps: the grid; None is the base grid.
 
         Yields:
-            Increments of shape (count, *shape), whose counts sum to ``steps``.
+            Increments of shape ``(count, *shape)``, whose counts sum to ``steps``.
 
         Raises:
             ValueError: if the grid is no halving or sum of the base grid.

@@ -167,7 +167,7 @@ def integrate(
         save: "last" or "all".
 
     Returns:
-        The last state, or all of them with shape (steps + 1, *shape of the state).
+        The last state, or all of them with shape ``(steps + 1, *shape)``.
 
     Raises:
         ValueError: if the method does not apply, ``save`` is unknown or the grid does not fit.
