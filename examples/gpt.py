@@ -83,6 +83,7 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         if tied:
             self.head.weight = self.embedding.weight
+            nn.init.normal_(self.head.weight, std=width**-0.5)  # logits of order one
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits of shape (batch, time, vocabulary)."""
@@ -103,7 +104,9 @@ def rotate(x: Tensor) -> Tensor:
 
 
 def build(width: int, depth: int, tied: bool = False) -> nn.Module:
-    """Return a model; `width` is a multiple of 8."""
+    """Return a model; `width` is a multiple of 8, so that heads are even."""
+    if width % (2 * HEADS):
+        raise ValueError(f"`width` must be a multiple of {2 * HEADS}; got {width}")
     return GPT(width, depth, tied)
 
 

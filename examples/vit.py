@@ -78,7 +78,9 @@ class ViT(nn.Module):
 
 
 def build(width: int, depth: int, channels: int = 1, size: int = 8) -> nn.Module:
-    """Return a model; `width` is a multiple of 8."""
+    """Return a model; `width` is a multiple of the size of a head."""
+    if width % HEAD:
+        raise ValueError(f"`width` must be a multiple of {HEAD}; got {width}")
     return ViT(width, depth, channels, size)
 
 

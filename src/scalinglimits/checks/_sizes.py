@@ -55,8 +55,8 @@ def check_build(
     build: Callable[[int, int], nn.Module], widths: Sequence[int], depths: Sequence[int]
 ) -> Stacks:
     """Build small models, refuse a `build` that is no function of width and depth."""
-    shapes = {}
-    names = {}
+    shapes: dict[tuple[int, int], dict[str, tuple[int, ...]]] = {}
+    names: dict[tuple[int, int], list[str]] = {}
     sizes = [(widths[0], depths[0])] * 2
     sizes += [(widths[1], depths[0])] if len(widths) > 1 else []
     sizes += [(widths[0], depths[1])] if len(depths) > 1 else []

@@ -19,7 +19,7 @@ from scalinglimits.checks.quantities import KINDS, expected_exponent, use_role
 from scalinglimits.checks.result import ScalingCheck
 from scalinglimits.checks.setups import OptimizerLike, PlanLike, Setup, make_setup
 from scalinglimits.checks.tensors import move
-from scalinglimits.checks.verdict import Finding, judge
+from scalinglimits.checks.verdict import Finding, judge, overall
 
 _COLUMNS = ["width", "depth", "seed", "kind", "name", "use", "step", "value"]
 
@@ -36,6 +36,8 @@ def scaling_check(
     lr: float = 1e-3,
     weight_decay: float = 0.0,
     seeds: int = 4,
+    max_seeds: int | None = None,
+    seed: int = 0,
     steps: int = 3,
     depth_exponent: float | None = None,
     device: str | torch.device = "cpu",
@@ -62,6 +64,9 @@ def scaling_check(
         lr: learning rate at the base size.
         weight_decay: weight decay at the base size.
         seeds: replicates; the scatter between them gives the intervals.
+        max_seeds: up to which their number is doubled while the check is undecided; twice `seeds`
+            by default.
+        seed: of the first replicate; the others follow.
         steps: number of updates.
         depth_exponent: α of branches of size depth^−α, where `plan` does not tell it; None accepts
             ½ to 1.
@@ -94,6 +99,10 @@ def scaling_check(
     positive("lr", lr)
     if seeds < 2:
         raise ValueError(f"`seeds` must be at least 2, for intervals; got {seeds}")
+    if max_seeds is not None and max_seeds < seeds:
+        raise ValueError(f"`max_seeds` must be at least `seeds`, {seeds}; got {max_seeds}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"`seed` must be a non-negative integer; got {seed!r}")
     if len(widths) == len(depths) == 1:
         raise ValueError("`widths` or `depths` must have at least two sizes; got one each")
     device = torch.device(device)
@@ -109,49 +118,61 @@ def scaling_check(
         **rules,
     )
     sizes = [(w, depths[0]) for w in widths] + [(widths[0], d) for d in depths[1:]]
-    measured: dict[tuple[int, int], list[Measurement]] = {}
+    measured: dict[tuple[int, int], Measurement] = {}
     rows: list[dict[str, Any]] = []
-    for number, (width, depth) in enumerate(sizes):
-        for seed in range(seeds):
-            result = measure(
-                build,
-                step,
-                batch,
-                width=width,
-                depth=depth,
-                seed=seed,
-                setup=setup,
-                optimizer=optimizer,
-                steps=steps,
-                stacks=stacks,
-                blockwise=len(depths) > 1 and width == widths[0],
-                device=device,
-                dtype=dtype,
-            )
-            measured.setdefault((width, depth), []).append(result)
-            rows += [{"width": width, "depth": depth, "seed": seed, **row} for row in result.rows]
-            if progress is not None:
-                progress(number * seeds + seed + 1, len(sizes) * seeds)
-    record = pd.DataFrame(rows, columns=_COLUMNS)
     if depth_exponent is None and known is not None:
         depth_exponent = getattr(known, "settings", {}).get("alpha")
-    findings: list[Finding] = _divergence(record)
-    first = measured[widths[0], depths[0]][0]
-    for axis, values in (("width", widths), ("depth", depths)):
-        if len(values) > 1:
-            others = {"width": ("depth", depths[0]), "depth": ("width", widths[0])}[axis]
-            part = record[record[others[0]] == others[1]]
-            shapes = [
-                measured[(v, depths[0]) if axis == "width" else (widths[0], v)][0] for v in values
-            ]
-            findings += _findings(part, axis, shapes, depth_exponent)
+    limit = 2 * seeds if max_seeds is None else max_seeds
+    # Each look at the data is another chance of a false alarm.
+    looks = 1 + max(math.ceil(math.log2(limit / seeds)), 0)
+    wanted, done = seeds, 0
+    while True:
+        for number, (width, depth) in enumerate(sizes):
+            for replicate in range(done, wanted):
+                result = measure(
+                    build,
+                    step,
+                    batch,
+                    width=width,
+                    depth=depth,
+                    seed=seed + replicate,
+                    setup=setup,
+                    optimizer=optimizer,
+                    steps=steps,
+                    stacks=stacks,
+                    blockwise=len(depths) > 1 and width == widths[0],
+                    device=device,
+                    dtype=dtype,
+                )
+                measured.setdefault((width, depth), result)
+                about = {"width": width, "depth": depth, "seed": seed + replicate}
+                rows += [{**about, **row} for row in result.rows]
+                if progress is not None:
+                    new = wanted - done
+                    progress(number * new + replicate - done + 1, len(sizes) * new)
+        done = wanted
+        record = pd.DataFrame(rows, columns=_COLUMNS)
+        findings = _divergence(record)
+        for axis, values in (("width", widths), ("depth", depths)):
+            if len(values) > 1:
+                other, fixed = ("depth", depths[0]) if axis == "width" else ("width", widths[0])
+                along = [
+                    measured[(v, depths[0]) if axis == "width" else (widths[0], v)] for v in values
+                ]
+                part = record[record[other] == fixed]
+                findings += _findings(part, axis, along, depth_exponent, looks)
+        if overall(findings) != "undecided" or done >= limit:
+            break
+        wanted = min(2 * done, limit)
+    first = measured[widths[0], depths[0]]
     return ScalingCheck(
         findings=tuple(findings),
         record=record,
         settings={
             "widths": widths,
             "depths": depths,
-            "seeds": seeds,
+            "seeds": done,
+            "seed": seed,
             "steps": steps,
             "optimizer": optimizer if isinstance(optimizer, str) else repr(optimizer),
             "lr": lr,
@@ -174,6 +195,7 @@ def _findings(
     axis: str,
     sizes: list[Measurement],
     alpha: float | None,
+    looks: int,
 ) -> list[Finding]:
     """Findings along one axis."""
     first, last = sizes[0], sizes[-1]
@@ -213,7 +235,7 @@ def _findings(
                 "parameters": (name,) if parameter else tuple(sorted(first.queries.get(name, ()))),
             }
             cases.append((values[axis].tolist(), values.value.tolist(), expected, about, tied))
-    tests = sum(expected is not None for _, _, expected, _, _ in cases)
+    tests = 2 * looks * sum(expected is not None for _, _, expected, _, _ in cases)
     findings = []
     for x, y, expected, about, tied in cases:
         if len(set(x)) < 2 or len(x) < 3 or not all(math.isfinite(value) for value in y):

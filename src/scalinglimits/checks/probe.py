@@ -68,7 +68,7 @@ class Probe:
         self._uses: ParameterUses | None = None
         self._references: Mapping[str, Tensor] | None = None
         self._contributing = False
-        self._paused = False
+        self._paused = True
         self._inputs: dict[str, list[Any]] = {}
         self._clear()
         self._handles: list[Any] = []
@@ -109,8 +109,13 @@ class Probe:
         )
         self._uses = uses
         self._first = not self._initial
-        with uses:
-            yield
+        self._paused = False
+        try:
+            with uses:
+                yield
+        finally:
+            # Passes outside this context are the caller's own business.
+            self._paused = True
 
     def readings(self) -> list[Reading]:
         """Return the statistics of the last pass.
@@ -155,7 +160,7 @@ class Probe:
         watched = self._blockwise and self._is_block(name)
 
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if self._paused or self._uses is None:
+            if self._paused:
                 return
             self._running.append(name)
             if watched and self._contributing:
@@ -169,7 +174,7 @@ class Probe:
         block = self._is_block(name)
 
         def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            if self._paused or self._uses is None:
+            if self._paused:
                 return
             if self._running and self._running[-1] == name:
                 self._running.pop()
@@ -182,7 +187,7 @@ class Probe:
                 if block:
                     self._record_stream(name, args, kwargs, output)
                 if block and self._inputs.get(name):
-                    self._record_block(name, module, *self._inputs[name].pop(), output)
+                    self._record_block(name, module, output)
             finally:
                 self._pause(False)
 
@@ -234,9 +239,8 @@ class Probe:
 
         return keep
 
-    def _record_block(
-        self, name: str, module: nn.Module, args: Any, kwargs: Any, rng: Tensor, output: Any
-    ) -> None:
+    def _record_block(self, name: str, module: nn.Module, output: Any) -> None:
+        args, kwargs, rng = self._inputs[name].pop()
         if stream_tensors(args, kwargs, output) is None:
             return
         place = self._place(name)

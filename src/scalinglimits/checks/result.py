@@ -14,6 +14,7 @@ import pandas as pd
 
 from scalinglimits.checks.verdict import Finding, overall, seeds_needed
 
+_FAR = 1e3
 _EXIT = {"holds": 0, "fails": 1, "undecided": 3}
 
 
@@ -66,7 +67,7 @@ class ScalingCheck:
         for finding in self.failures:
             excess = abs(finding.excess) if math.isfinite(finding.excess) else 0.0
             for name in finding.parameters:
-                distance = self.branch_outputs.get(name, 0.0) if "block" in finding.kind else 0.0
+                distance = self.branch_outputs.get(name, _FAR) if "block" in finding.kind else 0.0
                 score = (distance, -excess)
                 scores[name] = min(score, scores.get(name, score))
         return tuple(sorted(scores, key=lambda name: scores[name]))
@@ -121,7 +122,7 @@ class ScalingCheck:
         held = sum(finding.verdict == "holds" for finding in judged)
         lines = [f"scaling {self.verdict}: {held} of {len(judged)} quantities are as expected"]
         for title, findings in (("fails", self.failures), ("undecided", self.undecided)):
-            lines += _grouped(title, findings)
+            lines += _grouped(title, findings, self.suspects)
         if self.suspects:
             lines.append("suspects: " + ", ".join(self.suspects[:5]))
         lines += [line for line in (self.advice(), *self.notes) if line]
@@ -137,10 +138,11 @@ class ScalingCheck:
         return tuple(sorted(found, key=lambda finding: -abs(finding.excess)))
 
 
-def _grouped(title: str, findings: tuple[Finding, ...]) -> list[str]:
+def _grouped(title: str, findings: tuple[Finding, ...], suspects: tuple[str, ...]) -> list[str]:
     """One line for each quantity of an axis: its worst finding, and the others by name."""
     groups: dict[tuple[str, str], list[Finding]] = {}
-    for finding in findings:
+    rank = {name: position for position, name in enumerate(suspects)}
+    for finding in sorted(findings, key=lambda finding: rank.get(finding.name, len(rank))):
         same = groups.setdefault((finding.axis, finding.kind), [])
         # The same quantity at its first and last step is named once.
         if not any((f.name, f.use) == (finding.name, finding.use) for f in same):

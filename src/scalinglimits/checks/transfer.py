@@ -29,6 +29,9 @@ from scalinglimits.checks.training import Recipe, final_loss
 from scalinglimits.fits import fit_exponent
 from scalinglimits.sweeps import sweep
 
+GRID = tuple(2.0**power for power in range(-12, -1))
+"""Learning rates from 1/4096 to 1/4."""
+
 
 @dataclass(frozen=True, eq=False)
 class TransferResult:
@@ -87,7 +90,7 @@ def learning_rate_transfer(
     *,
     widths: Sequence[int] = (32, 64, 128),
     depths: Sequence[int] = (2, 4, 8),
-    learning_rates: Sequence[float] = tuple(2.0**k for k in range(-12, -3)),
+    learning_rates: Sequence[float] = GRID,
     plans: Mapping[str, PlanLike | Setup | str | None] | None = None,
     optimizer: OptimizerLike = "adam",
     weight_decay: float = 0.0,
@@ -155,7 +158,7 @@ def learning_rate_transfer(
     if not chosen:
         raise ValueError("`plans` must name at least one scaling; got none")
     base = (widths[0], depths[0])
-    options = {"base": base, "optimizer": optimizer, "weight_decay": weight_decay}
+    options: dict[str, Any] = {"base": base, "optimizer": optimizer, "weight_decay": weight_decay}
     sizes = [(w, depths[0]) for w in widths] + [(widths[0], d) for d in depths[1:]]
     cells = [
         {"scaling": name, "width": width, "depth": depth, "lr": lr}

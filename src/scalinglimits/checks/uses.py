@@ -38,6 +38,8 @@ _EMBEDDING = {F.embedding, torch.embedding}
 _LINEAR = {F.linear, *_CONV, *_CONV_TRANSPOSE}
 # Linear in each tensor argument.
 _MULTILINEAR = {*_MATMUL, *_RIGHT_MATMUL, *_EMBEDDING, torch.einsum}
+# Functions whose weights have the shape (out, in), gates or projections stacked along out.
+_STACKED = ("lstm", "gru", "rnn_tanh", "rnn_relu", "multi_head_attention_forward")
 _SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
 _MASKED = -1e4
 _GRAPH_STEPS = 40
@@ -283,6 +285,8 @@ def _in_axis(func: Any, args: Any, tensor: Tensor) -> int | None:
         return 0
     if func in _MATMUL and tensor.ndim >= 2:
         return tensor.ndim - 2 if tensor is args[1] else tensor.ndim - 1
+    if _short_name(func) in _STACKED and tensor.ndim == 2:
+        return 1
     if func in (torch.addmm, Tensor.addmm) and len(args) > 2 and tensor is args[2]:
         return 0
     return None
@@ -290,7 +294,8 @@ def _in_axis(func: Any, args: Any, tensor: Tensor) -> int | None:
 
 def _nearest(tensor: Tensor, names: Mapping[int, str]) -> set[str]:
     """Names of the parameters nearest to a tensor in the graph that it was computed by."""
-    layer, seen = [tensor.grad_fn], set()
+    layer: list[Any] = [tensor.grad_fn]
+    seen: set[Any] = set()
     for _ in range(_GRAPH_STEPS):
         found = {
             names[id(node.variable)]

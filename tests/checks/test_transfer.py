@@ -1,0 +1,147 @@
+"""Learning-rate transfer: the fitted optimum, drifts, edges, resuming, and bad input."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from scalinglimits.checks import learning_rate_transfer
+from scalinglimits.checks.training import Recipe
+from scalinglimits.checks.transfer import optimum
+
+GRID = np.arange(-10.0, -3)
+
+
+def parabola(centre):
+    return (GRID - centre) ** 2
+
+
+def test_optimum_of_parabolas_is_exact():
+    value, lower, upper, edge = optimum(GRID, np.stack([parabola(-6.3), parabola(-6.1)]))
+    assert value == pytest.approx(-6.2)
+    assert lower < -6.2 < upper
+    assert not edge
+
+
+@pytest.mark.parametrize("centre", [-12.0, -1.0])
+def test_optimum_at_an_edge_is_flagged(centre):
+    value, _, _, edge = optimum(GRID, np.stack([parabola(centre)] * 2))
+    assert edge
+    assert value in (GRID[0], GRID[-1])
+
+
+def test_one_seed_has_no_interval():
+    _, lower, upper, _ = optimum(GRID, parabola(-6.0)[None])
+    assert (lower, upper) == (-math.inf, math.inf)
+
+
+X = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+Y = X.sum(1, keepdim=True).sin()
+
+
+def build(width, depth):
+    layers = [nn.Linear(4, width), nn.ReLU()]
+    for _ in range(depth):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, 1))
+
+
+def step(model, batch):
+    x, y = batch
+    return (model(x) - y).square().mean()
+
+
+OPTIONS = {
+    "widths": (8, 32),
+    "depths": (1,),
+    "steps": 12,
+    "seeds": 2,
+    "learning_rates": [2.0**k for k in range(-8, -1)],
+    "warmup": 2,
+    "schedule": "linear",
+}
+
+
+def scaled(model, width, depth, seed):
+    return [{"params": list(model.parameters()), "lr": scaled.lr * 8 / width}]
+
+
+scaled.lr = 1e-2
+
+
+def test_record_and_resuming(tmp_path):
+    calls = []
+
+    def counted(width, depth):
+        calls.append(width)
+        return build(width, depth)
+
+    options = {**OPTIONS, "plans": {"none": None}, "store": tmp_path / "runs.sqlite"}
+    one = learning_rate_transfer(counted, step, [(X, Y)] * 12, **options)
+    built = len(calls)
+    two = learning_rate_transfer(counted, step, [(X, Y)] * 12, **options)
+    assert len(calls) - built < built / 2  # only the look at `build` itself
+    assert one.losses.equals(two.losses)
+    assert len(one.losses) == 2 * 7 * 2
+    assert list(one.optima.columns) == [
+        "scaling", "width", "depth", "log2_lr", "lower", "upper", "loss", "edge",
+    ]  # fmt: skip
+    assert one.settings["warmup"] == 2
+    assert one.settings["numbers_per_batch"] == 80
+    assert "doublings for each doubling of width" in str(one)
+    json.dumps(one.to_dict(), allow_nan=False)
+    assert one.exit_code in (0, 1, 3)
+
+
+def test_plan_against_standard():
+    result = learning_rate_transfer(build, step, lambda: iter([(X, Y)] * 12), **OPTIONS)
+    assert list(result.drifts.scaling) == ["plan", "standard"]
+    drifts = result.drifts.set_index("scaling").drift
+    assert drifts["standard"] < drifts["plan"] - 0.2
+
+
+def test_divergence_counts_as_a_high_loss():
+    rates = [1e-4, 1e-3, 1e-2, 1e-1, 1e30]
+    result = learning_rate_transfer(
+        build,
+        step,
+        [(X, Y)] * 12,
+        **{**OPTIONS, "learning_rates": rates, "plans": {"sgd": None}},
+        optimizer="sgd",
+    )
+    high = result.losses[result.losses.lr == 1e30].loss
+    assert (high > result.losses[result.losses.lr == 1e-3].loss.max()).all()
+    assert np.isfinite(high).all()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [("constant", [0.5, 1, 1, 1]), ("linear", [0.5, 1, 1, 0.5]), ("cosine", [0.5, 1, 1, 0.5])],
+)
+def test_schedules(schedule, rates):
+    assert [Recipe(4, 2, schedule, 1).rate(t) for t in range(4)] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            {"learning_rates": [0.1, 0.2]},
+            ValueError,
+            "`learning_rates` must be five positive rates",
+        ),
+        ({"seeds": 1}, ValueError, "`seeds` must be at least 2, for intervals; got 1"),
+        ({"warmup": 12}, ValueError, "`warmup` must be from 0 to less than `steps`; got 12"),
+        ({"schedule": "best"}, ValueError, "`schedule` must be one of constant, linear, cosine"),
+        ({"plans": {}}, ValueError, "`plans` must name at least one scaling; got none"),
+        ({"steps": 13}, ValueError, "at least 13 batches; it ended after 12"),
+        ({"tolerance": 0}, ValueError, "`tolerance` must be a positive number; got 0"),
+        ({"widths": (8, 8)}, ValueError, "`widths` must differ"),
+    ],
+)
+def test_bad_input(change, error, message):
+    with pytest.raises(error, match=message):
+        learning_rate_transfer(build, step, [(X, Y)] * 12, **{**OPTIONS, **change})
