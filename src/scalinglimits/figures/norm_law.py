@@ -10,7 +10,7 @@ from __future__ import annotations
 
 __all__ = ["FIGURES"]
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,13 @@ from scalinglimits.figures.record import FigureRecord, FigureSpec, Request
 from scalinglimits.laws import Independent, Uniform
 from scalinglimits.laws.streams import substream
 from scalinglimits.residual import ResidualNetwork, limit_norm_law, norm_ratio_samples, propagate
+from scalinglimits.residual.bounds import (
+    Setting,
+    hidden_norm_lower_bound,
+    hidden_norm_upper_bound,
+    sharper_norm_lower_bound,
+    sharper_norm_upper_bound,
+)
 from scalinglimits.sweeps import sweep
 
 if TYPE_CHECKING:
@@ -96,6 +103,20 @@ def _compute(request: Request) -> FigureRecord:
             "deviation_log": limit.kwds["s"],
         }
     )
+    setting = Setting(_WIDTH, depth, _BETA, entries=Uniform())
+    for name, lower, upper in (
+        ("bounds of R", hidden_norm_lower_bound, hidden_norm_upper_bound),
+        ("sharper bounds", sharper_norm_lower_bound, sharper_norm_upper_bound),
+    ):
+        ends = lower(setting, 0.25), upper(setting, 0.25)
+        rows.append(
+            {
+                "sample": name,
+                "count": 0,
+                "lower_quartile": ends[0].norm_lower if ends[0].guaranteed else np.nan,
+                "upper_quartile": ends[1].norm_upper if ends[1].guaranteed else np.nan,
+            }
+        )
     table = pd.DataFrame(rows)
     values = pd.concat(
         [pd.DataFrame({"sample": name, "ratio": ratios}) for name, ratios in samples.items()]
@@ -108,10 +129,17 @@ def _compute(request: Request) -> FigureRecord:
         f"{rows[1]['lower_quartile']:.3f} and {rows[1]['upper_quartile']:.3f} (signal), "
         f"{rows[2]['lower_quartile']:.3f} and {rows[2]['upper_quartile']:.3f} (gradient). Line: "
         f"the log-normal limit, quartiles {quartiles[0]:.3f} and {quartiles[2]:.3f}, which is "
-        "proved for the signal and drawn beside the gradient for comparison."
+        "proved for the signal and drawn beside the gradient for comparison. Bars: bounds of the "
+        f"signal's quartiles where they are guaranteed, R's {_interval(rows[4])} and sharper ones "
+        f"{_interval(rows[5])}."
     )
     settings = {"width": _WIDTH, "depth": depth, "networks": networks, "seed": request.seed}
     return FigureRecord("R2", _TITLE, caption, {"": table, "samples": values}, settings)
+
+
+def _interval(row: dict[str, Any]) -> str:
+    ends = (row["lower_quartile"], row["upper_quartile"])
+    return "[" + ", ".join("none" if np.isnan(end) else f"{end:.3f}" for end in ends) + "]"
 
 
 def _draw(record: FigureRecord) -> Figure:
@@ -151,6 +179,9 @@ def _draw(record: FigureRecord) -> Figure:
                 label=None if i else "quartiles of the networks",
             )
         label_axes(ax, title, x, "probability density")
+    for name, height, color in (("bounds of R", 0.35, "0.3"), ("sharper bounds", 0.9, COLORS[2])):
+        ends = table.loc[name, ["lower_quartile", "upper_quartile"]].to_numpy(float)
+        axes[0, 0].plot(ends, [height] * 2, "-|", ms=10, color=color, label=f"{name}, δ = ¼")
     axes[0, 0].legend(loc="upper right")
     axes[0, 0].set_ylim(top=axes[0, 0].get_ylim()[1] * 1.35)
     axes[0, 1].set_ylim(axes[0, 0].get_ylim())
