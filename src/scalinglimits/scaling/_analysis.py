@@ -43,7 +43,8 @@ class Analysis:
     @cached_property
     def small(self) -> Size:
         """A small size whose model has the parameters of the base model."""
-        depth = None if self.base.depth is None else max(2, min(self.base.depth, 3))
+        # Three blocks: the first may differ, and the last has no successor.
+        depth = None if self.base.depth is None else 3
         wanted = {name.rpartition(".")[2] for name in self.builder.meta(self.base).shapes}
         for divisor in (16, 8, 4, 2):
             widths = {key: self.base.widths[key] for key in self.moving}
@@ -90,9 +91,8 @@ class Analysis:
 
     @cached_property
     def queries(self) -> set[str] | None:
-        """Templates of the parameters that end in queries; None when none can carry a factor."""
-        found = find_queries(self.need_bench("to find queries"))
-        return None if found is None else {self.small_stacks.template(name) for name in found}
+        """Small-model parameters that end in queries; None when none can carry a factor."""
+        return find_queries(self.need_bench("to find queries"), self.small_stacks)
 
     @cached_property
     def scale_exponent(self) -> float:
@@ -144,7 +144,7 @@ class Analysis:
         trace = Trace(dict(model.named_parameters()))
         with trace:
             _call(model, inputs)
-        return [HeadSize(q.shape[-1], scale) for q, _, scale in trace.attention]
+        return [HeadSize(call.queries.shape[-1], call.scale) for call in trace.attention]
 
     @cached_property
     def tied_names(self) -> set[str]:
@@ -154,7 +154,7 @@ class Analysis:
         return {n for n, ops in operations.items() if "embedding" in ops and ops & products}
 
     def readout_gains(self, tied: str, readout: str | None) -> set[str] | None:
-        """Return templates of the parameters that a tied readout's multiplier can move to."""
+        """Return small-model parameters that a tied readout's multiplier can move to."""
         bench = self.need_bench("to find what feeds the tied readout")
 
         def logits(factors: dict[str, float]) -> torch.Tensor:
@@ -168,7 +168,7 @@ class Analysis:
         whole, double = logits({}), logits(dict.fromkeys(picked, 2.0))
         if not picked or (double - 2 * whole).abs().max() > 1e-9 * whole.abs().max():
             return None
-        return {stacks.template(name) for name in picked}
+        return set(picked)
 
     @cached_property
     def meta_laws_hold(self) -> bool:

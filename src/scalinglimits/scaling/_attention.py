@@ -14,6 +14,7 @@ import torch
 
 from scalinglimits.scaling._bench import Bench
 from scalinglimits.scaling._branches import last_affine
+from scalinglimits.scaling._stacks import Stacks
 
 __all__ = ["HeadSize", "find_queries", "head_sizes"]
 
@@ -33,35 +34,46 @@ class HeadSize:
 
 def head_sizes(bench: Bench) -> list[HeadSize]:
     """Return the head dimensions of all attentions, in the order in which they run."""
-    return [HeadSize(q.shape[-1], scale) for q, _, scale in bench.trace().attention]
+    return [HeadSize(call.queries.shape[-1], call.scale) for call in bench.trace().attention]
 
 
-def find_queries(bench: Bench) -> list[str] | None:
+def find_queries(bench: Bench, stacks: Stacks) -> set[str] | None:
     """Return the parameters to which a multiplier of all queries can be moved; None if none are.
 
     They are those in which the queries are affine, last of all, and that the keys do not feel.
     """
-    first = bench.trace()
-    found: list[str] = []
-    for call in range(len(first.attention)):
-
-        def queries(factors: dict[str, float], call: int = call) -> torch.Tensor:
-            with bench.scaled(factors):
-                return bench.trace().attention[call][0].detach().clone()
-
-        def keys(factors: dict[str, float], call: int = call) -> torch.Tensor:
-            with bench.scaled(factors):
-                return bench.trace().attention[call][1].detach().clone()
-
-        still, moving = keys({}), queries({})
-        names = [
-            name
-            for name in bench.parameters
-            if not torch.equal(queries({name: 2.0}), moving)
-            and torch.equal(keys({name: 2.0}), still)
-        ]
-        picked = last_affine(queries, names, first.last_use)
-        if not picked or bool(queries(dict.fromkeys(picked, 0.0)).abs().max() > 0):
-            return None
-        found += [name for name in picked if name not in found]
+    trace = bench.trace()
+    found: set[str] = set()
+    known: dict[frozenset[str], set[str]] = {}
+    before = 0
+    for number, call in enumerate(trace.attention):
+        near = [n for n, use in trace.last_use.items() if before < use <= call.when]
+        before = call.when
+        kind = frozenset(stacks.template(name) for name in near)
+        if kind not in known:  # one block stands for all that look like it
+            picked = _ends(bench, number, near, trace.last_use)
+            if picked is None:
+                picked = _ends(bench, number, list(bench.parameters), trace.last_use)
+            if picked is None:
+                return None
+            known[kind] = {stacks.template(name) for name in picked}
+        found |= {n for n in bench.parameters if stacks.template(n) in known[kind]}
     return found
+
+
+def _ends(bench: Bench, number: int, names: list[str], order: dict[str, int]) -> list[str] | None:
+    def operands(factors: dict[str, float]) -> tuple[torch.Tensor, torch.Tensor]:
+        with bench.scaled(factors):
+            call = bench.trace(attentions=number + 1).attention[number]
+        return call.queries.detach().clone(), call.keys.detach().clone()
+
+    queries, keys = operands({})
+    own = []
+    for name in names:
+        moved, still = operands({name: 2.0})
+        if not torch.equal(moved, queries) and torch.equal(still, keys):
+            own.append(name)
+    picked = last_affine(lambda factors: operands(factors)[0], own, order)
+    if not picked or bool(operands(dict.fromkeys(picked, 0.0))[0].abs().max() > 0):
+        return None
+    return picked

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -109,19 +110,32 @@ class Bench:
             raise ValueError(f"`{name}` must run when the model does; it was not called")
         return found[0]
 
-    def trace(self) -> Trace:
-        """Run; return which operations used which parameters."""
-        trace = Trace(self.parameters)
-        with trace:
+    def trace(self, attentions: int | None = None) -> Trace:
+        """Run, to the end or for some attentions; return which operations used what."""
+        trace = Trace(self.parameters, attentions)
+        with suppress(_Seen), trace:
             self.run()
         return trace
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """The operands of one attention, its scale if given, and its place in time."""
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    scale: float | None
+    when: int
 
 
 class Trace(TorchDispatchMode):
     """Operations by parameter, and the operands of attention."""
 
-    def __init__(self, parameters: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self, parameters: Mapping[str, torch.Tensor], attentions: int | None = None
+    ) -> None:
         super().__init__()
+        self._enough = attentions
         self._names = {p.untyped_storage()._cdata: name for name, p in parameters.items()}
         self._strides = {name: (p.shape, p.stride()) for name, p in parameters.items()}
         self._count = 0
@@ -131,7 +145,7 @@ class Trace(TorchDispatchMode):
         self.last_use: dict[str, int] = {}
         self.axes: dict[str, tuple[tuple[int, ...], tuple[int, ...]] | str] = {}
         self.operations: dict[str, set[str]] = {}
-        self.attention: list[tuple[torch.Tensor, torch.Tensor, float | None]] = []
+        self.attention: list[AttentionCall] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -155,11 +169,16 @@ class Trace(TorchDispatchMode):
         elif packet in ("_softmax", "_safe_softmax"):
             for left, right, size in reversed(self._products[-1:]):
                 if size == args[0].numel():
-                    self.attention.append((left, right, None))
+                    self._attend(left, right, None)
         elif packet.startswith("_scaled_dot_product"):
             scale = kwargs.get("scale")
-            self.attention.append((args[0], args[1], scale))
+            self._attend(args[0], args[1], scale)
         return out
+
+    def _attend(self, queries: torch.Tensor, keys: torch.Tensor, scale: float | None) -> None:
+        self.attention.append(AttentionCall(queries, keys, scale, self._count))
+        if len(self.attention) == self._enough:
+            raise _Seen
 
     def _follow(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         """A copy of a whole parameter stands for it; of a part or a view, for no axis of it."""

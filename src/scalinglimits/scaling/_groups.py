@@ -21,7 +21,10 @@ __all__ = ["match", "param_groups"]
 _SETTINGS = ("lr", "weight_decay", "eps")
 
 
-def match(plan: ScalingPlan, model: nn.Module) -> Iterator[tuple[str, nn.Parameter, PlanEntry]]:
+Model = nn.Module | Mapping[str, torch.Tensor]
+
+
+def match(plan: ScalingPlan, model: Model) -> Iterator[tuple[str, torch.Tensor, PlanEntry]]:
     """Yield each parameter of a model once, with its plain name and its entry.
 
     Raises:
@@ -31,15 +34,21 @@ def match(plan: ScalingPlan, model: nn.Module) -> Iterator[tuple[str, nn.Paramet
     known: dict[str, PlanEntry] = {}
     for each in plan.entries.values():
         known.update(dict.fromkeys((each.name, *each.aliases), each))
-    found: list[tuple[str, nn.Parameter, PlanEntry]] = []
+    found: list[tuple[str, torch.Tensor, PlanEntry]] = []
     missing: set[str] = set(plan.entries)
     seen: dict[int, str] = {}
+    if isinstance(model, Mapping):
+        named = list(model.items())
+    elif isinstance(model, nn.Module):
+        named = list(model.named_parameters(remove_duplicate=False))
+    else:
+        raise TypeError(f"`model` must be a module or a mapping of tensors; got {model!r}")
     # DistributedDataParallel keeps the model in an attribute of this name.
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel) or (
         not any(name.startswith("module.") for name in known)
-        and all(name.startswith("module.") for name, _ in model.named_parameters())
+        and all(name.startswith("module.") for name, _ in named)
     )
-    for full, parameter in model.named_parameters(remove_duplicate=False):
+    for full, parameter in named:
         plain = plain_name(full)
         name = plain.removeprefix("module.") if wrapped else plain
         entry = known.get(name) or _weight_norm_entry(known, name)
@@ -49,9 +58,11 @@ def match(plan: ScalingPlan, model: nn.Module) -> Iterator[tuple[str, nn.Paramet
         if id(parameter) in seen:
             continue
         seen[id(parameter)] = name
-        if name in known and tuple(parameter.shape) != entry.shape:
+        shape = tuple(parameter.shape)
+        stacked = isinstance(model, Mapping) and shape[1:] == entry.shape  # an ensemble
+        if name in known and shape != entry.shape and not stacked:
             raise ValueError(
-                f"`model` must have the target's size; `{name}` is {tuple(parameter.shape)}, "
+                f"`model` must have the target's size; `{name}` is {shape}, "
                 f"the plan has {entry.shape}"
             )
         found.append((name, parameter, entry))
@@ -62,7 +73,7 @@ def match(plan: ScalingPlan, model: nn.Module) -> Iterator[tuple[str, nn.Paramet
 
 def param_groups(
     plan: ScalingPlan,
-    model: nn.Module,
+    model: Model,
     lr: float | torch.Tensor,
     weight_decay: float | None,
     eps: float | None,

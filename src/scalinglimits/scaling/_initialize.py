@@ -14,6 +14,7 @@ from scalinglimits.laws.streams import root_seed, substream
 from scalinglimits.scaling._groups import match
 from scalinglimits.scaling._names import split_weight_norm
 from scalinglimits.scaling._record import truncated_deviation
+from scalinglimits.scaling._stacks import split_block
 from scalinglimits.scaling.entry import InitLaw, PlanEntry
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ __all__ = ["initialize", "rescale"]
 # Coordinates of a stack that are drawn across depth at a time.
 _CHUNK = 1 << 22
 
-Matched = list[tuple[str, nn.Parameter, PlanEntry]]
+Matched = list[tuple[str, torch.Tensor, PlanEntry]]
 
 
 def initialize(
@@ -76,7 +77,7 @@ def rescale(plan: ScalingPlan, model: nn.Module) -> nn.Module:
     return model
 
 
-def _directions(matched: Matched) -> dict[str, tuple[nn.Parameter, PlanEntry]]:
+def _directions(matched: Matched) -> dict[str, tuple[torch.Tensor, PlanEntry]]:
     """The direction v of each normalised weight, by the weight's name."""
     parts = [(split_weight_norm(name), p, entry) for name, p, entry in matched]
     return {weight: (p, entry) for (weight, part), p, entry in parts if part == "v"}
@@ -170,8 +171,8 @@ def _draw_across(
         generator = substream(root, "stack", weight)
         path = across.sample(entry.blocks, rest, generator, dtype=dtype)
         return path.movedim(0, entry.blocks_axis).contiguous()
-    prefix = "" if entry.stack == "." else f"{entry.stack}."
-    inside = weight.removeprefix(prefix).partition(".")[2]
+    place = split_block(weight, "" if entry.stack == "." else entry.stack)
+    inside = place[1] if place is not None else weight
     count = math.prod(shape)
     step = max(_CHUNK // entry.blocks, 1)
     pieces = []

@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DEPTH_NAMES", "Size", "parse_size", "probe_depth", "probe_width"]
+__all__ = ["DEPTH_NAMES", "PROBE", "Size", "parse_size", "probe_depth", "probe_width"]
 
 DEPTH_NAMES = ("depth", "layers", "n_layers", "num_layers", "n_layer", "num_hidden_layers")
+
+
+# How much wider the probe is: wide enough to leave what base and target are rounded up to.
+PROBE = 8
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def probe_width(base: Size, target: Size) -> Size:
     moving = [key for key in start if start[key] != end[key]]
     if not moving:
         moving = ["width"] if "width" in start else list(start)
-    return target.with_widths({key: 2 * max(start[key], end[key]) for key in moving})
+    return target.with_widths({key: PROBE * max(start[key], end[key]) for key in moving})
 
 
 def probe_depth(base: Size, target: Size) -> int | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scalinglimits.scaling._builds import Snapshot
+from scalinglimits.scaling._names import split_weight_norm
 
-__all__ = ["Stack", "Stacks", "correspond", "find_stacks"]
+__all__ = ["Stack", "Stacks", "correspond", "find_stacks", "split_block"]
+
+# Layers of torch.nn.LSTM and its kin are numbered within the name of a parameter.
+_RECURRENT = re.compile(r"((?:weight|bias)_[ih][hr])_l(\d+)(_reverse)?$")
 
 _LEAF = frozenset({"weight", "bias", ""})
 Shapes = Mapping[str, tuple[int, ...]]
@@ -23,7 +28,7 @@ class Stack:
 
     def split(self, name: str) -> tuple[int, str] | None:
         """Return the index and the rest of a name in this stack, None if it is outside."""
-        found = _split(name, self.prefix)
+        found = split_block(name, self.prefix)
         return found if found is not None and found[0] in self.indices else None
 
 
@@ -43,7 +48,7 @@ class Stacks:
 
     def numbers(self, name: str) -> bool:
         """Whether an index of a stack is part of the name, so that depth may shift it."""
-        return any(_split(name, stack.prefix) is not None for stack in self.stacks)
+        return any(split_block(name, stack.prefix) is not None for stack in self.stacks)
 
     def template(self, name: str) -> str:
         """Return the name with its block's index replaced by a star."""
@@ -122,7 +127,7 @@ def _blocks(
         if tuple(sorted(child.items())) in shaped:
             return True
         # The first block of a stage may have a shortcut besides; a bare layer must match.
-        composite = not set(child) <= _LEAF
+        composite = not {split_weight_norm(rest)[0] for rest in child} <= _LEAF
         return any((composite or not shaped) and names <= set(child) for names in growing)
 
     return (
@@ -140,7 +145,7 @@ def _growing(deeper, shallower, signature) -> set[tuple]:  # type: ignore[no-unt
 def _prefixes(names: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for name in names:
-        parts = name.split(".")
+        parts = _dotted(name).split(".")
         found.update(".".join(parts[:i]) for i, part in enumerate(parts) if part.isdigit())
     return found
 
@@ -148,18 +153,29 @@ def _prefixes(names: Iterable[str]) -> set[str]:
 def _children(shapes: Shapes, prefix: str) -> dict[int, dict[str, tuple[int, ...]]]:
     children: dict[int, dict[str, tuple[int, ...]]] = {}
     for name, shape in shapes.items():
-        found = _split(name, prefix)
+        found = split_block(name, prefix)
         if found is not None:
             children.setdefault(found[0], {})[found[1]] = shape
     return children
 
 
-def _split(name: str, prefix: str) -> tuple[int, str] | None:
+def split_block(name: str, prefix: str) -> tuple[int, str] | None:
+    """Return the index that follows `prefix` in a name, and the rest of it; None without one."""
+    name = _dotted(name)
     start = f"{prefix}." if prefix else ""
     if not name.startswith(start):
         return None
     index, _, rest = name[len(start) :].partition(".")
     return (int(index), rest) if index.isdigit() else None
+
+
+def _dotted(name: str) -> str:
+    path, dot, leaf = name.rpartition(".")
+    found = _RECURRENT.match(leaf)
+    if found is None:
+        return name
+    kind, index, reverse = found.groups()
+    return f"{path}{dot}{index}.{kind}{reverse or ''}"
 
 
 def _join(*parts: str) -> list[str]:

@@ -19,7 +19,7 @@ from scalinglimits.scaling._builds import Builder, Snapshot
 from scalinglimits.scaling._derive import Facts, Rules, derive
 from scalinglimits.scaling._fans import Use
 from scalinglimits.scaling._roles import check_overrides, override_of, role_of, uses_of
-from scalinglimits.scaling._sizes import Size, parse_size, probe_depth, probe_width
+from scalinglimits.scaling._sizes import PROBE, Size, parse_size, probe_depth, probe_width
 from scalinglimits.scaling._stacks import Stacks, correspond, find_stacks
 from scalinglimits.scaling.plan import ScalingPlan
 from scalinglimits.scaling.rules import DEPTH_RULES, OPTIMIZERS, WIDTH_RULES, Growth
@@ -160,32 +160,40 @@ class _Maker:
         basis = builder.meta(base)
         partner = correspond(narrow.shapes, stacks, basis.shapes, base_stacks)
         templates = {name: stacks.template(name) for name in wide.shapes}
+        small = self.analysis.builder.meta(self.analysis.small)
+        twin = correspond(narrow.shapes, stacks, small.shapes, self.analysis.small_stacks)
         check_overrides("fans", self.fans, templates)
         facts = []
-        for name, shape in wide.shapes.items():
+        for name in wide.shapes:
             axis = _blocks_axis(name, narrow, self._other_depth(target), stacks)
             uses = uses_of(
                 name,
                 (narrow, wide, probe),
                 override_of(name, templates[name], self.fans),
-                self._traced(templates[name]),
+                self._traced(twin[name]),
                 axis,
             )
             facts.append(
-                self._facts(name, shape, uses, wide, narrow, stacks, base_stacks, axis, notes)
+                self._facts(name, twin[name], uses, wide, narrow, stacks, base_stacks, axis, notes)
             )
         laws, natural = self.analysis.base_laws, self.analysis.natural_laws(wide)
         facts = [
             replace(f, law=laws.get(partner[f.name]), natural=natural.get(f.name)) for f in facts
         ]
         facts = self._with_branches(facts, templates, notes)
-        facts = self._with_queries(facts, templates, target, notes)
-        facts = self._with_tied(facts, templates, wide, stacks, notes)
+        facts = self._with_queries(facts, twin, target, notes)
+        facts = self._with_tied(facts, twin, wide)
         entries = {f.name: derive(f, self.rules) for f in facts}
         return ScalingPlan(entries, self._settings(target), tuple(dict.fromkeys(notes)), self)
 
     def _probe(self, target: Size) -> Size:
         return probe_width(self.analysis.base, target)
+
+    def _ratio(self, target: Size) -> float:
+        """The growth of the width, 1 where several axes grow by different ratios."""
+        base = self.analysis.base.widths
+        ratios = {target.widths[key] / base[key] for key in self.analysis.moving}
+        return ratios.pop() if len(ratios) == 1 else 1.0
 
     def _other_depth(self, target: Size) -> Snapshot | None:
         depth = probe_depth(self.analysis.base, target)
@@ -209,20 +217,14 @@ class _Maker:
             raise ValueError("`build` must use its depth; its parameters do not change with it")
         return stacks, other_stacks
 
-    def _traced(self, template: str) -> Any:
+    def _traced(self, twin: str) -> Any:
         trace = self.analysis.trace
-        if trace is None:
-            return None
-        small = self.analysis.small_stacks
-        for name, axes in trace.axes.items():
-            if small.template(name) == template:
-                return axes
-        return None
+        return None if trace is None else trace.axes.get(twin)
 
     def _facts(
         self,
         name: str,
-        shape: tuple[int, ...],
+        twin: str,
         uses: list[Use],
         wide: Snapshot,
         narrow: Snapshot,
@@ -238,12 +240,9 @@ class _Maker:
             (small.fan_in, small.fan_out),
             (large.fan_in, large.fan_out),
         )
-        self._report(name, uses, narrow.shapes != wide.shapes, notes)
-        tied = _is_tied(wide, name) or self.analysis.tied_names & {
-            n
-            for n in self.analysis.tied_names
-            if self.analysis.small_stacks.template(n) == stacks.template(name)
-        }
+        self._report(name, uses, self._ratio(wide.size), notes)
+        shape = wide.shapes[name]
+        tied = _is_tied(wide, name) or twin in self.analysis.tied_names
         located = stacks.locate(name)
         place: dict[str, Any] = {}
         if located is not None:
@@ -262,7 +261,7 @@ class _Maker:
             name=name,
             shape=shape,
             base_shape=narrow.shapes[name],
-            role=role_of(name, uses, bool(tied)),
+            role=role_of(name, uses, tied),
             growth=growth,
             law=None,
             natural=None,
@@ -271,14 +270,23 @@ class _Maker:
             **place,
         )
 
-    def _report(self, name: str, uses: list[Use], wider: bool, notes: list[str]) -> None:
-        """Note fans that grow with width elsewhere, but not from base to target."""
+    def _report(self, name: str, uses: list[Use], ratio: float, notes: list[str]) -> None:
+        """Note fans that do not grow as one power of the width."""
+        if ratio == 1.0:
+            return
         for what in ("fan_in", "fan_out"):
             small, large, probe = (getattr(use, what) for use in uses)
-            if small == large and large != probe and wider:
+            here = math.log(large / small) / math.log(ratio)
+            beyond = math.log(probe / large) / math.log(PROBE if ratio > 1 else PROBE / ratio)
+            if here == 0.0 and beyond != 0.0:
                 notes.append(
                     f"`{name}`: its {what} grows with width, but by coincidence base and target "
                     f"both have {small:g}"
+                )
+            elif abs(here - beyond) > 0.15:
+                notes.append(
+                    f"`{name}`: its {what} grows from {small:g} to {large:g}, as width^{here:.2f}, "
+                    f"but beyond the target as width^{beyond:.2f}: is it rounded?"
                 )
 
     def _with_branches(
@@ -306,7 +314,7 @@ class _Maker:
         return [replace(f, branch_output=templates[f.name] in ends) for f in facts]
 
     def _with_queries(
-        self, facts: list[Facts], templates: dict[str, str], target: Size, notes: list[str]
+        self, facts: list[Facts], twin: dict[str, str], target: Size, notes: list[str]
     ) -> list[Facts]:
         wanted = WIDTH_RULES[self.rules.width].attention
         if wanted is None or self.attention == "ignore":
@@ -326,29 +334,22 @@ class _Maker:
                 "`attention` must be 'explicit' or 'ignore': heads grow, and no parameter makes "
                 f"queries alone, so the model itself must multiply them by {c:.6g}"
             )
-        return [replace(f, query=c) if templates[f.name] in names else f for f in facts]
+        return [replace(f, query=c) if twin[f.name] in names else f for f in facts]
 
-    def _with_tied(
-        self,
-        facts: list[Facts],
-        templates: dict[str, str],
-        wide: Snapshot,
-        stacks: Stacks,
-        notes: list[str],
-    ) -> list[Facts]:
+    def _with_tied(self, facts: list[Facts], twin: dict[str, str], wide: Snapshot) -> list[Facts]:
         for fact in [f for f in facts if f.role == "tied"]:
             c = WIDTH_RULES[self.rules.width].readout(fact.growth.fan_out)
             if c == 1.0 or not self.rules.absorb:
                 continue
-            heads = [n.rpartition(".")[0] for n in (fact.name, *wide.aliases[fact.name])]
-            heads = [h for h in heads if _is_matrix(wide, h)]
-            gains = self.analysis.readout_gains(fact.name, heads[0] if heads else None)
+            names = [n.rpartition(".")[0] for n in (fact.name, *wide.aliases[fact.name])]
+            heads = [name for name in names if _is_matrix(wide, name)]
+            gains = self.analysis.readout_gains(twin[fact.name], heads[0] if heads else None)
             if not gains:
                 raise ValueError(
                     f"`absorb` must be False: no gain ahead of the tied readout `{fact.name}` can "
                     f"take its multiplier {c:.6g}, so the model itself must apply it"
                 )
-            facts = [replace(f, tied_gain=c) if templates[f.name] in gains else f for f in facts]
+            facts = [replace(f, tied_gain=c) if twin[f.name] in gains else f for f in facts]
         return facts
 
     def _settings(self, target: Size) -> dict[str, Any]:

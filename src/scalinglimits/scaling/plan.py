@@ -232,7 +232,7 @@ class ScalingPlan:
 
     def param_groups(
         self,
-        model: nn.Module,
+        model: nn.Module | Mapping[str, torch.Tensor],
         *,
         lr: float | torch.Tensor,
         weight_decay: float | None = None,
@@ -244,7 +244,8 @@ class ScalingPlan:
         """Return parameter groups for any optimizer class.
 
         Args:
-            model: The target model, wrapped or not.
+            model: The target model, wrapped or not; or its tensors by name, each with an axis
+                in front for an ensemble, as `torch.func.stack_module_state` returns them.
             lr: The base model's learning rate; a tensor gives each group a tensor of its own.
             weight_decay: The base model's weight decay; None for the optimizer's default.
             eps: The base model's ε; None for the optimizer's default.

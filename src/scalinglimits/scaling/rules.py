@@ -91,7 +91,6 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "adam": Optimizer("sign", decoupled=False, eps=1e-8),
     "adamw": Optimizer("sign", decoupled=True, eps=1e-8, decay=1e-2),
     "nadam": Optimizer("sign", decoupled=False, eps=1e-8),
-    "radam": Optimizer("sign", decoupled=False, eps=1e-8),
     "adamax": Optimizer("sign", decoupled=False, eps=1e-8),
     "adagrad": Optimizer("sign", decoupled=False, eps=1e-10),
     "rmsprop": Optimizer("sign", decoupled=False, eps=1e-8),
@@ -102,7 +101,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "lars": Optimizer("relative", decoupled=False),
     "lamb": Optimizer("relative", decoupled=True),
 }
-"""Optimizers by name. ``muon`` is ``torch.optim.Muon`` (rate times max(1, rows/columns)^½),
+"""Optimizers by name. RAdam is missing: its first steps are SGD's, its later ones Adam's, and no
+rate is right for both. ``muon`` is ``torch.optim.Muon`` (rate times max(1, rows/columns)^½),
 ``muon-rms`` the variant with ``adjust_lr_fn="match_rms_adamw"``."""
 
 DEPTH_RULES: Mapping[str, float | None] = {"completep": 1.0, "depth-mup": 0.5, "none": None}
