@@ -137,8 +137,8 @@ def _compute(request: Request) -> FigureRecord:
             if setting.name == "code"
             else ""
         )
-        + ". (a) Two coordinates of the predictor; dashed: linear dynamics (2.17). Largest distance "
-        "from its path, relative to ‖λ*‖: "
+        + ". (a) Two coordinates of the predictor; dashed: linear dynamics (2.17). Largest "
+        "distance from its path, relative to ‖λ*‖: "
         + ", ".join(
             f"{r.distance_from_linear_path:.1e} at s = {r.scale:g}" for r in table.itertuples()
         )
@@ -244,9 +244,9 @@ def _compute_scales(request: Request) -> FigureRecord:
         f"Limit, short steps, {linear_setting('study', request.seed).label}. (a) Time at "
         f"which the loss is halved: exponent of s {e[0]:.3f} for small s (theory −1), {e[2]:.3f} "
         f"for large s (−2). (b) Rate of exponential convergence: exponent {e[1]:.3f} for small s "
-        f"(⅔), {e[3]:.3f} for large s (2). So the plateau lasts s^−⅓ times longer than the second "
-        "phase. (c) Largest distance, relative to ‖λ*‖, from the linear dynamics at 3s² "
-        f"times their speed: exponent {e[4]:.2f} for large s (−2)."
+        f"(⅔), {e[3]:.3f} for large s (2). So the plateau lasts longer than the second "
+        "phase by a factor of order s^−⅓. (c) Largest distance, relative to ‖λ*‖, from "
+        f"the linear dynamics at 3s² times their speed: exponent {e[4]:.2f} for large s (−2)."
     )
     settings = {"scales": tuple(table.scale), "seed": request.seed}
     return FigureRecord(
@@ -276,6 +276,9 @@ def _draw_scales(record: FigureRecord) -> Figure:
         label_axes(ax, title, "scale s", label)
     ax = axes[0, 2]
     ax.plot(scale, table.gap, "o-", ms=3, color=COLORS[0], label="at equal times $3 s^2 t$")
+    large = scale >= 0.3
+    ax.plot(scale[large], table.gap.iloc[-1] * (scale[large] / scale[-1]) ** -2.0, ":",
+            color=COLORS[2], label="$s^{-2}$ (theory, large s)")  # fmt: skip
     label_axes(ax, "(c) distance from linear dynamics", "scale s", r"distance / $\|\lambda^*\|$")
     for ax in axes[0]:
         ax.set_xscale("log")
