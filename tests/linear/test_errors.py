@@ -90,6 +90,7 @@ def test_network(arguments, error, message):
             "`stop_at` must be a function when the loss has no value",
         ),
         ({"record_states": [-1]}, ValueError, "`record_states` must be at least 0"),
+        ({"record_states": [3]}, ValueError, "`record_states` must be at most `steps`, 2; got 3"),
     ],
 )
 def test_train(options, error, message):

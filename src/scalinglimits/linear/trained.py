@@ -145,7 +145,7 @@ class TrainedMatrix:
         return out
 
     def _append(self, left: np.ndarray, right: np.ndarray) -> None:
-        columns, rows = left.reshape(len(left), -1), right.reshape(len(right), -1)
+        columns, rows = (x[:, None] if x.ndim == 1 else x for x in (left, right))
         first = len(self._coefficients)
         t = first + columns.shape[1]
         self._left = grown(self._left, (len(left), t))

@@ -98,6 +98,8 @@ def train(
         raise ValueError(f"`tolerance` must be less than 1; got {tolerance}")
     stop = stop_rule(stop_at, loss)
     wanted = {check_count("record_states", k) for k in record_states}
+    if wanted and max(wanted) > steps:
+        raise ValueError(f"`record_states` must be at most `steps`, {steps}; got {max(wanted)}")
     if network.is_kernel_limit:
         return train_kernel(network, source, loss, sizes, steps, seed, momentum, stop)
     dynamics = Dynamics(network, seed, tolerance)
