@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from scalinglimits.scaling._names import split_weight_norm
+
 if TYPE_CHECKING:
     from scalinglimits.scaling.plan import ScalingPlan
 
@@ -67,13 +69,12 @@ def _membership(plan: ScalingPlan, optimizer: torch.optim.Optimizer) -> list[str
                     f"`{name}` has the multiplier {group['lr_multiplier']:.6g}; "
                     f"the plan has {entry.lr:.6g}"
                 )
-    wanted = {e.optimizer for n in names for e in [plan.entries.get(n)] if e is not None}
-    missing = [e.name for e in plan.entries.values() if e.optimizer in wanted]
-    covered = set(names)
-    for name in missing:
-        split = any(n.startswith(name.rpartition(".")[0]) for n in covered)
-        if name not in covered and not split:
-            findings.append(f"`{name}` is in no group: it will not be trained")
+    covered = {split_weight_norm(name)[0] for name in names}
+    entries = {split_weight_norm(e.name)[0]: e for e in plan.entries.values()}
+    wanted = {entries[name].optimizer for name in covered if name in entries}
+    for name, entry in entries.items():
+        if entry.optimizer in wanted and covered.isdisjoint({name, *entry.aliases}):
+            findings.append(f"`{entry.name}` is in no group: it will not be trained")
     return findings
 
 
