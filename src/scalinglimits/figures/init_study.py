@@ -143,7 +143,8 @@ def stored_record(folder: Path) -> FigureRecord:
 
 
 def _record(trials: pd.DataFrame, settings: dict[str, Any]) -> FigureRecord:
-    summary = summarize(trials).assign(group=trials.apply(_group, axis=1))
+    summary = summarize(trials)
+    summary["group"] = [_group(cell) for cell in summary.to_dict("records")]
     cells = compare(summary)
     groups = pool(summary, ["group", "depth"])
     families = pool(summary, ["group", "architecture"])
@@ -157,21 +158,19 @@ def _record(trials: pd.DataFrame, settings: dict[str, Any]) -> FigureRecord:
     return FigureRecord(_NAME, _TITLE, _caption(cells, settings), tables, settings)
 
 
-def _group(trial: pd.Series) -> str:
-    residual = ARCHITECTURES[trial["architecture"]].kind == "residual"
-    if trial["norm"] != "none":
-        return "residual, normalised" if residual else "plain, normalised"
-    return ("residual" if residual else "plain") + (
-        ", gain √2" if trial["gain"] > 1.2 else ", gain 1"
-    )
+def _group(cell: Mapping[str, Any]) -> str:
+    kind = "residual" if ARCHITECTURES[cell["architecture"]].kind == "residual" else "plain"
+    if cell["norm"] != "none":
+        return f"{kind}, normalised"
+    return f"{kind}, gain √2" if cell["gain"] > 1.2 else f"{kind}, gain 1"
 
 
 def _caption(cells: pd.DataFrame, settings: Mapping[str, Any]) -> str:
     normalised = cells[(cells.norm != "none") & (cells["mode"] != "fan_geo_avg")].steps_ratio
     normalised = normalised.dropna()
     return (
-        f"{len(cells)} cells on {settings['data']}: all modes at every useful learning rate (powers "
-        f"of 2), {settings['replicates']} replicates, at most {settings['steps']} steps of "
+        f"{len(cells)} cells on {settings['data']}: all modes at every useful learning rate "
+        f"(powers of 2), {settings['replicates']} replicates, at most {settings['steps']} steps of "
         f"{settings['batch_size']} samples, loss {settings['target']:g} as target. Upper row: "
         "signal at initialisation, measured (markers) and predicted (dashed: mean; solid: "
         "typical, exact); steps against the learning rate. Lower row: settings in which every "
