@@ -141,3 +141,65 @@ def test_an_interrupted_run_says_how_to_go_on(run, tmp_path, monkeypatch):
     result = run("propagate", "--data", "gaussian:4", "--out", tmp_path)
     assert result.returncode == 130
     assert "run the same command again to go on where it stopped" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["sde", "ode", "young"])
+def test_limit_reports_an_order(run, tmp_path, kind):
+    result = run(
+        "limit", kind, "--width", 6, "--depth", 16, "--depth", 64, "--replicates", 2,
+        "--activation", "tanh" if kind != "ode" else "relu", "--out", tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "fitted order" in result.stdout
+    table = pd.read_csv(tmp_path / f"limit-{kind}.csv")
+    assert table.depth.tolist() == [16, 64, 16, 64]
+    states = table[table.quantity == "states"].error
+    assert states.iloc[1] < states.iloc[0]
+    assert (tmp_path / f"limit-{kind}.png").exists()
+
+
+def test_limit_norm(run, tmp_path):
+    result = run("limit", "norm", "--width", 100, "--depth", 1000, "--out", tmp_path)
+    assert result.returncode == 0, result.stderr
+    table = pd.read_csv(tmp_path / "limit-norm.csv").set_index("depth")
+    assert table.loc["1000", ["q25", "q75"]].tolist() == pytest.approx([1.218, 1.340], abs=1e-3)
+    bounds = table.loc["1000", ["norm_lower", "norm_upper"]].tolist()
+    assert bounds == pytest.approx([0.866, 2.062], abs=1e-3)
+
+
+def test_init_on_shapes_and_on_a_file(run, tmp_path):
+    out = ["--draws", 2, "--out", tmp_path]
+    result = run("init", "--shapes", "32x128,128x32", "--mode", "fan_geo_avg", *out)
+    assert result.returncode == 0, result.stderr
+    table = pd.read_csv(tmp_path / "init.csv")
+    end = table[table.layer == "end to end"]
+    assert end.forward_predicted.item() == pytest.approx(1)
+    assert end.forward.item() == pytest.approx(1, abs=0.3)
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def wide(width, depth):\n"
+        "    return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 8))\n"
+    )
+    file = f"{tmp_path / 'mine.py'}:wide"
+    result = run("init", file, "--input-shape", "8", "--width", "40", *out)
+    assert result.returncode == 0, result.stderr
+    assert pd.read_csv(tmp_path / "init.csv")["mode"].nunique() == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["limit", "pde"], "`kind` must be sde, ode, young or norm"),
+        (["limit", "sde", "--depth", "8"], "two different depths"),
+        (["limit", "young", "--hurst", "0.4"], "`hurst` must be strictly between"),
+        (["limit", "norm", "--delta", "2"], "`delta` must be strictly between 0 and 1"),
+        (["init"], "`MODEL` or `--shapes` must be given"),
+        (["init", "--shapes", "3by4"], "`shapes` must be INxOUT"),
+        (["init", "--shapes", "3x4", "--activation", "Relu"], "module of torch.nn"),
+        (["init", "nowhere.py"], "must be an existing Python file"),
+    ],
+)
+def test_bad_input_of_limit_and_init(run, tmp_path, arguments, message):
+    result = run(*arguments, "--out", tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,13 +31,32 @@ class ModelFile:
         step: from model and batch to the loss; None if it was not needed.
         batches: a function that returns an iterable of batches, or one; None if not needed.
         learning_rate: the file's `LEARNING_RATE`, or None.
+        module: the file itself, run.
     """
 
     path: Path
-    build: Callable[[int, int], nn.Module]
+    build: Callable[..., nn.Module]
     step: Callable[[nn.Module, Any], Tensor] | None
     batches: Callable[[], Iterable[Any]] | Iterable[Any] | None
     learning_rate: float | None = None
+    module: ModuleType | None = None
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return a function of the file by its name.
+
+        Args:
+            name: such as "build".
+
+        Returns:
+            The function.
+
+        Raises:
+            ValueError: if the file defines no function of this name.
+        """
+        found = getattr(self.module, name, None)
+        if not callable(found):
+            raise ValueError(f"{self.path} must define a function {name}; got {found!r}")
+        return found
 
 
 def load_model_file(
@@ -90,4 +110,5 @@ def load_model_file(
         step=found["step"],
         batches=found["batches"],
         learning_rate=getattr(module, "LEARNING_RATE", None),
+        module=module,
     )

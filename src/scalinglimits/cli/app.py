@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from scalinglimits._version import __version__
-from scalinglimits.cli import figures, residual
+from scalinglimits.cli import figures, init, limit, residual
 
 _INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -28,6 +28,8 @@ for _command in (
     residual.demo,
     residual.propagate,
     residual.phase,
+    limit.limit,
+    init.init,
     figures.figure,
 ):
     app.command()(_command)

@@ -67,7 +67,7 @@ def rich_table(title: str, frame: pd.DataFrame, columns: list[str] | None = None
     for name in names:
         table.add_column(str(name), overflow="fold")
     for row in frame[names].itertuples(index=False):
-        cells = [str(cell) for cell in row]
+        cells = ["" if cell != cell else str(cell) for cell in row]  # NaN is not equal to itself
         table.add_row(*(f"[{colors[c]}]{c}[/]" if c in colors else c for c in cells))
     return table
 
