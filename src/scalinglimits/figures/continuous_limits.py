@@ -29,6 +29,7 @@ LIMIT_KINDS = {
     "young": "the Young equation of fractional weights, β = H",
 }
 """Limits in continuous depth, by name."""
+_NAMES = {"sde": "SDE", "ode": "neural ODE", "young": "Young equation"}
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -54,7 +55,12 @@ def convergence_record(kind: str, depths: Sequence[int], **options: Any) -> Figu
         f"Error of networks against {LIMIT_KINDS[kind]}, on the same weights, relative to the "
         f"start, {len(convergence.states.errors)} replicates, 95 % intervals. {orders}."
     )
-    title = f"Convergence in depth to {LIMIT_KINDS[kind]}"
+    if kind == "young":
+        caption += (
+            " The order of theory, 2H − 1, shows beyond depths of about width²; before, up to "
+            "min(2H − ½, 1)."
+        )
+    title = f"Convergence in depth: {_NAMES[kind]}"
     settings = {"kind": kind, "depths": tuple(depths), **options}
     return FigureRecord(f"limit-{kind}", title, caption, {"": convergence.to_frame()}, settings)
 
@@ -112,7 +118,7 @@ def norm_record(width: int, depths: Sequence[int], delta: float) -> FigureRecord
     rows = []
     for depth in depths:
         law, distance = NormLaw(width, depth, beta=0.5), log_normality(width, depth)
-        quantiles = {f"q{100 * q:g}": float(law.ppf(q)) for q in _QUANTILES}
+        quantiles = {f"q{100 * q:g}": math.exp(float(law.ppf(q))) for q in _QUANTILES}
         rows.append(
             {
                 "depth": str(depth),
