@@ -203,3 +203,35 @@ def test_bad_input_of_limit_and_init(run, tmp_path, arguments, message):
     result = run(*arguments, "--out", tmp_path)
     assert result.returncode == 2
     assert message in result.stderr
+
+
+def test_linear_on_a_users_file(run, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12, 4))
+    np.savez(tmp_path / "mine.npz", X=X, y=X @ [1.0, -1.0, 0.5, 0.0])
+    result = run(
+        "linear", tmp_path / "mine.npz", "--width", "inf", "--width", "1e12", "--replicates", 1,
+        "--steps", 400, "--out", tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    table = pd.read_csv(tmp_path / "linear.csv")
+    assert table.width.tolist() == [np.inf, 1e12]
+    np.testing.assert_allclose(table.final_loss[0], table.final_loss[1], rtol=1e-3)
+    assert (table.final_loss < 0.1 * table.first_loss).all()
+    assert (tmp_path / "linear.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["linear", "nowhere.csv"], "must be an existing file"),
+        (["linear", "x.csv", "--width", "2.5"], "`width` must be a positive integer"),
+        (["linear", "x.csv", "--width", "wide"], "`width` must be a positive integer"),
+        (["linear", "x.csv", "--loss", "hinge"], "`loss` must be one of"),
+        (["linear", "x.csv", "--step-size", "-1"], "`step_size` must be positive"),
+    ],
+)
+def test_bad_input_of_linear(run, tmp_path, arguments, message):
+    result = run(*arguments, "--out", tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from scalinglimits._version import __version__
-from scalinglimits.cli import figures, init, limit, residual
+from scalinglimits.cli import figures, init, limit, linear, residual
 
 _INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -29,6 +29,7 @@ for _command in (
     residual.propagate,
     residual.phase,
     limit.limit,
+    linear.linear,
     init.init,
     figures.figure,
 ):

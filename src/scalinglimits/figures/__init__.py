@@ -6,7 +6,21 @@
 ['', 'estimates']
 """
 
-from scalinglimits.figures import depth_scaling, norm_law, paths, phase
+from scalinglimits.figures import (
+    depth_scaling,
+    init_study,
+    linear_depth,
+    linear_endpoint,
+    linear_entries,
+    linear_laws,
+    linear_residual,
+    linear_rules,
+    linear_scales,
+    linear_widths,
+    norm_law,
+    paths,
+    phase,
+)
 from scalinglimits.figures.record import (
     FigureRecord,
     FigureSpec,
@@ -17,11 +31,26 @@ from scalinglimits.figures.record import (
 
 __all__ = ["FIGURES", "FigureRecord", "FigureSpec", "Request", "save_drawing", "save_record"]
 
+_MODULES = (
+    depth_scaling,
+    norm_law,
+    paths,
+    phase,
+    linear_widths,
+    linear_scales,
+    linear_entries,
+    linear_endpoint,
+    linear_laws,
+    linear_depth,
+    linear_rules,
+    linear_residual,
+    init_study,
+)
+
 FIGURES: dict[str, FigureSpec] = {
     spec.name: spec
     for spec in sorted(
-        (*depth_scaling.FIGURES, *norm_law.FIGURES, *paths.FIGURES, *phase.FIGURES),
-        key=lambda spec: spec.name,
+        (spec for module in _MODULES for spec in module.FIGURES), key=lambda spec: spec.name
     )
 }
-"""All figures by name."""
+"""All figures and studies by name."""
