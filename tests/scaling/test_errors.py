@@ -63,16 +63,16 @@ def test_depth_axis():
     build = lambda width, stages: Residual(width, stages)  # noqa: E731
     plan = make_plan(build, base, target, depth_axis="stages")
     assert plan["blocks.0.down.weight"].lr == 0.5
-    with pytest.raises(ValueError, match="`depth_axis` must be an axis of `base`; got 'deep'"):
+    with pytest.raises(ValueError, match=r"`depth_axis` must be an axis of `base`; got 'deep'"):
         make_plan(build, base, target, depth_axis="deep")
 
 
 def test_types():
-    with pytest.raises(TypeError, match="`build` must be callable; got 3"):
+    with pytest.raises(TypeError, match=r"`build` must be callable; got 3"):
         make_plan(3, (8, 2), (16, 2))
-    with pytest.raises(TypeError, match="`depth_rule` must be a name or a number; got None"):
+    with pytest.raises(TypeError, match=r"`depth_rule` must be a name or a number; got None"):
         make_plan(Residual, (8, 2), (16, 2), depth_rule=None)
-    with pytest.raises(TypeError, match="`weights_across_depth` must be a DepthLaw; got 0.7"):
+    with pytest.raises(TypeError, match=r"`weights_across_depth` must be a DepthLaw; got 0.7"):
         make_plan(Residual, (8, 2), (16, 2), weights_across_depth=0.7)
     with pytest.raises(TypeError, match=r"`build` must return a torch.nn.Module; got int"):
         make_plan(lambda w, d: w, (8, 2), (16, 2))
@@ -87,27 +87,27 @@ def test_builds_that_raise_or_are_empty():
     message = r"`build` must return a module at width=16, depth=2 .* RuntimeError: too wide"
     with pytest.raises(ValueError, match=message):
         make_plan(fails, (8, 2), (16, 2))
-    with pytest.raises(ValueError, match="takes no|takes 1 positional|positional argument"):
+    with pytest.raises(ValueError, match=r"takes no|takes 1 positional|positional argument"):
         make_plan(lambda w: mlp(w, 2), (8, 2), (16, 2))
-    with pytest.raises(ValueError, match="a module with parameters; at width=8, depth=2 it has"):
+    with pytest.raises(ValueError, match=r"a module with parameters; at width=8, depth=2 it has"):
         make_plan(lambda w, d: nn.ReLU(), (8, 2), (16, 2))
-    with pytest.raises(ValueError, match="must give `weight` a shape; it is a lazy parameter"):
+    with pytest.raises(ValueError, match=r"must give `weight` a shape; it is a lazy parameter"):
         make_plan(lambda w, d: nn.LazyLinear(w), (8, 2), (16, 2))
 
 
 def test_builds_that_ignore_their_sizes():
-    with pytest.raises(ValueError, match="`build` must use its width; no parameter grows"):
+    with pytest.raises(ValueError, match=r"`build` must use its width; no parameter grows"):
         make_plan(lambda w, d: mlp(8, d), (8, 2), (16, 2))
-    with pytest.raises(ValueError, match="`build` must use its depth; its parameters do not"):
+    with pytest.raises(ValueError, match=r"`build` must use its depth; its parameters do not"):
         make_plan(lambda w, d: mlp(w, 2), (8, 2), (16, 4))
     make_plan(lambda w, d: mlp(w, 2), (8, 2), (16, 2))  # no depth is asked of it
 
 
 def test_builds_of_random_structure():
     counter = itertools.count()
-    with pytest.raises(ValueError, match="`build` must return the same structure each time"):
+    with pytest.raises(ValueError, match=r"`build` must return the same structure each time"):
         make_plan(lambda w, d: mlp(w, 2 + next(counter) % 2), (8, 2), (16, 2))
-    with pytest.raises(ValueError, match="`build` must name parameters alike at every width"):
+    with pytest.raises(ValueError, match=r"`build` must name parameters alike at every width"):
         make_plan(lambda w, d: nn.ModuleDict({f"w{w}": nn.Linear(w, w)}), (8, 2), (16, 2))
 
 
@@ -134,7 +134,7 @@ def test_examples_that_cannot_be_guessed():
         def forward(self, x, y, *, z):
             return super().forward(x + y) + z
 
-    with pytest.raises(ValueError, match="none were given and none could be guessed"):
+    with pytest.raises(ValueError, match=r"none were given and none could be guessed"):
         make_plan(Two, (8, 2), (16, 4))
     x = torch.zeros(2, 6)
     plan = make_plan(Two, (8, 2), (16, 4), example={"x": x, "y": x, "z": 0.0})
@@ -151,5 +151,5 @@ def test_heads_that_grow_unlike_each_other():
         def forward(self, tokens):
             return self.first(tokens) + self.second(tokens)
 
-    with pytest.raises(ValueError, match="must let all heads grow alike"):
+    with pytest.raises(ValueError, match=r"must let all heads grow alike"):
         make_plan(Two, (8, 1), (16, 1))

@@ -94,32 +94,32 @@ def test_muon_beside_adamw():
     assert plan.audit(adamw)
     names = {*by_name(muon.param_groups), *by_name(adamw.param_groups)}
     assert names == {n for n, _ in model.named_parameters()}
-    with pytest.raises(ValueError, match="`optimizer` must be one of the plan's; got 'sgd'"):
+    with pytest.raises(ValueError, match=r"`optimizer` must be one of the plan's; got 'sgd'"):
         plan.param_groups(model, lr=1.0, optimizer="sgd")
 
 
 def test_errors(plan):
     model = Residual(*SIZE)
-    with pytest.raises(TypeError, match="`lr` must be a number; got 'x'"):
+    with pytest.raises(TypeError, match=r"`lr` must be a number; got 'x'"):
         plan.param_groups(model, lr="x")
-    with pytest.raises(TypeError, match="`lr` must be a number; got None"):
+    with pytest.raises(TypeError, match=r"`lr` must be a number; got None"):
         plan.param_groups(model, lr=None)
-    with pytest.raises(ValueError, match="`eps` must not be negative; got -1"):
+    with pytest.raises(ValueError, match=r"`eps` must not be negative; got -1"):
         plan.param_groups(model, lr=1.0, eps=-1)
-    with pytest.raises(ValueError, match="`lr` must not be negative; got nan"):
+    with pytest.raises(ValueError, match=r"`lr` must not be negative; got nan"):
         plan.param_groups(model, lr=math.nan)
-    with pytest.raises(ValueError, match="`groups` must hold every parameter; `embed.bias`"):
+    with pytest.raises(ValueError, match=r"`groups` must hold every parameter; `embed.bias`"):
         plan.param_groups(model, lr=1.0, groups=[{"params": model.embed.weight}, {"params": [
             p for n, p in model.named_parameters() if not n.startswith("embed")]}])  # fmt: skip
     with pytest.raises(ValueError, match=r"each parameter once; `embed.weight` is twice"):
         plan.param_groups(model, lr=1.0, groups=[{"params": [model.embed.weight] * 2}])
-    with pytest.raises(ValueError, match="`groups` must hold parameters of `model`"):
+    with pytest.raises(ValueError, match=r"`groups` must hold parameters of `model`"):
         plan.param_groups(model, lr=1.0, groups=[{"params": Residual(*SIZE).parameters()}])
+    bigger = Residual(*SIZE)
+    bigger.extra = torch.nn.Linear(2, 2)  # a module added later
     with pytest.raises(ValueError, match=r"the plan has no `extra.weight`"):
-        bigger = Residual(*SIZE)
-        bigger.extra = torch.nn.Linear(2, 2)  # a module added later
         plan.param_groups(bigger, lr=1.0)
-    with pytest.raises(TypeError, match="`model` must be a module or a mapping"):
+    with pytest.raises(TypeError, match=r"`model` must be a module or a mapping"):
         plan.param_groups([1], lr=1.0)
 
 
@@ -190,7 +190,7 @@ def test_audit_finds_other_faults(plan):
     model = Residual(*SIZE)
     plain = torch.optim.AdamW(model.parameters())
     assert "no multiplier" in plan.audit(plain).findings[0]
-    with pytest.raises(ValueError, match="`optimizer` must have the plan's groups"):
+    with pytest.raises(ValueError, match=r"`optimizer` must have the plan's groups"):
         plan.schedule(plain, KEEPERS["StepLR"])
     groups = plan.param_groups(model, lr=0.1)
     other = plan.retarget((64, 4))
@@ -199,6 +199,6 @@ def test_audit_finds_other_faults(plan):
     assert "is in no group" in str(plan.audit(torch.optim.AdamW(fewer)))
     groups[1]["lr"] *= 2
     assert "the plan's ratio" in str(plan.audit(torch.optim.AdamW(groups)))
-    with pytest.raises(ValueError, match="`factory` must return a scheduler of the optimizer"):
-        optimizer = torch.optim.AdamW(plan.param_groups(model, lr=0.1))
+    optimizer = torch.optim.AdamW(plan.param_groups(model, lr=0.1))
+    with pytest.raises(ValueError, match=r"`factory` must return a scheduler of the optimizer"):
         plan.schedule(optimizer, lambda o: lr_scheduler.StepLR(optimizer, 1))

@@ -109,13 +109,13 @@ def test_rescaling_gives_the_plans_deviations_once(plan):
         entry = plan[name]
         factor = entry.law.size * entry.init / entry.natural.size if entry.natural.size else 1.0
         torch.testing.assert_close(parameter, before.get_parameter(name) * factor)
-    with pytest.raises(ValueError, match="it was rescaled before"):
+    with pytest.raises(ValueError, match=r"it was rescaled before"):
         plan.rescale_(model)
-    with pytest.raises(ValueError, match="it was rescaled before"):
+    with pytest.raises(ValueError, match=r"it was rescaled before"):
         plan.rescale_(copy.deepcopy(model))
     loaded = Residual(64, 8)
     loaded.load_state_dict(model.state_dict())
-    with pytest.raises(ValueError, match="it was rescaled before"):
+    with pytest.raises(ValueError, match=r"it was rescaled before"):
         plan.rescale_(loaded)
     trained = Residual(64, 8)
     with torch.no_grad():
@@ -235,17 +235,17 @@ def test_values_with_a_structure_are_kept():
 
 def test_errors(plan):
     model = Residual(64, 8)
-    with pytest.raises(ValueError, match="`seed` must be given, or `generator`, but not both"):
+    with pytest.raises(ValueError, match=r"`seed` must be given, or `generator`, but not both"):
         plan.initialize_(model)
-    with pytest.raises(TypeError, match="`seed` must be an integer; got 1.5"):
+    with pytest.raises(TypeError, match=r"`seed` must be an integer; got 1.5"):
         plan.initialize_(model, seed=1.5)
-    with pytest.raises(ValueError, match="`blocks.0.norm.weight` is \\(16,\\)|target's size"):
+    with pytest.raises(ValueError, match=r"`blocks.0.norm.weight` is \\(16,\\)|target's size"):
         plan.initialize_(Residual(16, 8), seed=0)
-    with pytest.raises(ValueError, match="the plan has no `blocks.8"):
+    with pytest.raises(ValueError, match=r"the plan has no `blocks.8"):
         plan.rescale_(Residual(64, 9))
-    with pytest.raises(ValueError, match="it has no `blocks.7"):
+    with pytest.raises(ValueError, match=r"it has no `blocks.7"):
         plan.rescale_(Residual(64, 7))
     with torch.device("meta"):
         model = Residual(64, 8)
-    with pytest.raises(ValueError, match="on the meta device: call `to_empty` first"):
+    with pytest.raises(ValueError, match=r"on the meta device: call `to_empty` first"):
         plan.initialize_(model, seed=0)

@@ -161,7 +161,7 @@ def test_branch_outputs_that_start_at_zero():
 def test_branch_outputs_given():
     plan = make_plan(Residual, (8, 2), (8, 4), branch_outputs=["blocks.*.up.*"])
     assert _ends(plan) == {f"blocks.{i}.up.{p}" for i in range(4) for p in ("weight", "bias")}
-    with pytest.raises(ValueError, match="`branch_outputs` must name parameters; 'none'"):
+    with pytest.raises(ValueError, match=r"`branch_outputs` must name parameters; 'none'"):
         make_plan(Residual, (8, 2), (8, 4), branch_outputs=["none"])
 
 
@@ -201,7 +201,7 @@ def test_packed_queries_cannot_take_a_multiplier():
         encoder = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
         return nn.Sequential(nn.Linear(6, width), encoder)
 
-    with pytest.raises(ValueError, match="the model itself must multiply them by 0.5"):
+    with pytest.raises(ValueError, match=r"the model itself must multiply them by 0.5"):
         make_plan(build, (8, 2), (32, 2))
     plan = make_plan(build, (8, 2), (32, 2), attention="explicit")
     assert "must multiply its queries by 0.5" in plan.notes[0]
@@ -243,7 +243,7 @@ def test_a_tied_readout_without_a_gain_is_an_error():
         def forward(self, tokens):
             return self.head(torch.tanh(self.tokens(tokens)))
 
-    with pytest.raises(ValueError, match="no gain ahead of the tied readout `tokens.weight`"):
+    with pytest.raises(ValueError, match=r"no gain ahead of the tied readout `tokens.weight`"):
         make_plan(Plain, (8, 1), (32, 1))
     plan = make_plan(Plain, (8, 1), (32, 1), absorb=False)
     assert plan.forward_multipliers == {"tokens.weight": 0.25}
