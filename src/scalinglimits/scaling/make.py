@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
-from scalinglimits.laws.depth import (
-    DepthLaw,
-    FractionalIncrements,
-    Independent,
-    SmoothIncrements,
-    SmoothProcess,
-)
+from scalinglimits.laws.depth import DepthLaw
 from scalinglimits.scaling._analysis import Analysis
-from scalinglimits.scaling._builds import Builder, Snapshot
-from scalinglimits.scaling._derive import Facts, Rules, derive
-from scalinglimits.scaling._fans import Use
-from scalinglimits.scaling._roles import check_overrides, override_of, role_of, uses_of
-from scalinglimits.scaling._sizes import PROBE, Size, parse_size, probe_depth, probe_width
-from scalinglimits.scaling._stacks import Stacks, correspond, find_stacks
+from scalinglimits.scaling._builds import Builder
+from scalinglimits.scaling._derive import Rules
+from scalinglimits.scaling._maker import Maker
+from scalinglimits.scaling._options import (
+    branch_exponent,
+    check_axes,
+    check_choice,
+    check_reproducible,
+)
+from scalinglimits.scaling._sizes import parse_size, probe_width
 from scalinglimits.scaling.plan import ScalingPlan
-from scalinglimits.scaling.rules import DEPTH_RULES, OPTIMIZERS, WIDTH_RULES, Growth
+from scalinglimits.scaling.rules import OPTIMIZERS, WIDTH_RULES
 
 __all__ = ["make_plan"]
 
@@ -96,11 +92,11 @@ def make_plan(
         >>> entry.role, entry.init, entry.lr, entry.weight_decay
         ('hidden', 0.5, 0.25, 4.0)
     """
-    _choice("optimizer", optimizer, OPTIMIZERS)
-    _choice("width_rule", width_rule, WIDTH_RULES)
-    _choice("attention", attention, _ATTENTION)
-    _choice("weight_decay_rule", weight_decay_rule, _DECAYS)
-    _choice("eps_rule", eps_rule, _EPS)
+    check_choice("optimizer", optimizer, OPTIMIZERS)
+    check_choice("width_rule", width_rule, WIDTH_RULES)
+    check_choice("attention", attention, _ATTENTION)
+    check_choice("weight_decay_rule", weight_decay_rule, _DECAYS)
+    check_choice("eps_rule", eps_rule, _EPS)
     known = OPTIMIZERS[optimizer]
     if weight_decay_rule == "independent" and not known.decoupled:
         raise ValueError(
@@ -109,14 +105,14 @@ def make_plan(
         )
     if known.family not in WIDTH_RULES[width_rule].rates:
         raise ValueError(f"`width_rule` must know {optimizer!r}; {width_rule!r} does not")
-    alpha = _alpha(depth_rule, weights_across_depth)
+    alpha = branch_exponent(depth_rule, weights_across_depth)
     start, end = parse_size("base", base, depth_axis), parse_size("target", target, depth_axis)
-    _check_axes(start, end)
+    check_axes(start, end)
     probe = probe_width(start, end)
     moving = tuple(key for key, value in probe.widths.items() if value != end.widths[key])
     builder = Builder(build)
-    _check_reproducible(builder, start)
-    maker = _Maker(
+    check_reproducible(builder, start)
+    maker = Maker(
         Analysis(builder, start, moving, example),
         Rules(optimizer, width_rule, alpha, weight_decay_rule, eps_rule, absorb),
         weights_across_depth,
@@ -127,327 +123,3 @@ def make_plan(
         depth_axis,
     )
     return maker.plan(end)
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """Makes the plans of one base model, one a target."""
-
-    analysis: Analysis
-    rules: Rules
-    across: DepthLaw | None
-    outputs: tuple[str, ...] | None
-    fans: dict[str, Any]
-    attention: str
-    depth_rule: str | float
-    depth_axis: str | None
-
-    def __call__(self, target: Any) -> ScalingPlan:
-        size = parse_size("target", target, self.depth_axis)
-        _check_axes(self.analysis.base, size)
-        return self.plan(size)
-
-    def plan(self, target: Size) -> ScalingPlan:
-        builder, base = self.analysis.builder, self.analysis.base
-        notes: list[str] = []
-        wide, narrow = builder.meta(target), builder.meta(base.at_depth(target.depth))
-        probe = builder.meta(self._probe(target))
-        _check_same_names(narrow, wide)
-        _check_same_names(narrow, probe)
-        if narrow.shapes == probe.shapes:
-            raise ValueError("`build` must use its width; no parameter grows with it")
-        stacks, base_stacks = self._stacks(target, narrow)
-        basis = builder.meta(base)
-        partner = correspond(narrow.shapes, stacks, basis.shapes, base_stacks)
-        templates = {name: stacks.template(name) for name in wide.shapes}
-        small = self.analysis.builder.meta(self.analysis.small)
-        twin = correspond(narrow.shapes, stacks, small.shapes, self.analysis.small_stacks)
-        check_overrides("fans", self.fans, templates)
-        facts = []
-        for name in wide.shapes:
-            axis = _blocks_axis(name, narrow, self._other_depth(target), stacks)
-            uses = uses_of(
-                name,
-                (narrow, wide, probe),
-                override_of(name, templates[name], self.fans),
-                self._traced(twin[name]),
-                axis,
-            )
-            facts.append(
-                self._facts(name, twin[name], uses, wide, narrow, stacks, base_stacks, axis, notes)
-            )
-        laws, natural = self.analysis.base_laws, self.analysis.natural_laws(wide)
-        facts = [
-            replace(f, law=laws.get(partner[f.name]), natural=natural.get(f.name)) for f in facts
-        ]
-        facts = self._with_branches(facts, templates, notes)
-        facts = self._with_queries(facts, twin, target, notes)
-        facts = self._with_tied(facts, twin, wide)
-        entries = {f.name: derive(f, self.rules) for f in facts}
-        return ScalingPlan(entries, self._settings(target), tuple(dict.fromkeys(notes)), self)
-
-    def _probe(self, target: Size) -> Size:
-        return probe_width(self.analysis.base, target)
-
-    def _ratio(self, target: Size) -> float:
-        """The growth of the width, 1 where several axes grow by different ratios."""
-        base = self.analysis.base.widths
-        ratios = {target.widths[key] / base[key] for key in self.analysis.moving}
-        return ratios.pop() if len(ratios) == 1 else 1.0
-
-    def _other_depth(self, target: Size) -> Snapshot | None:
-        depth = probe_depth(self.analysis.base, target)
-        if depth is None:
-            return None
-        try:
-            return self.analysis.builder.meta(self.analysis.base.at_depth(depth))
-        except ValueError:
-            if depth == self.analysis.base.depth:
-                raise
-            return None  # only a probe: this build may refuse that depth
-
-    def _stacks(self, target: Size, narrow: Snapshot) -> tuple[Stacks, Stacks]:
-        base, other = self.analysis.base, self._other_depth(target)
-        if other is None:
-            return Stacks(()), Stacks(())
-        stacks, other_stacks = find_stacks(narrow, other)
-        if base.depth == target.depth:
-            return stacks, stacks
-        if narrow.shapes == other.shapes:
-            raise ValueError("`build` must use its depth; its parameters do not change with it")
-        return stacks, other_stacks
-
-    def _traced(self, twin: str) -> Any:
-        trace = self.analysis.trace
-        return None if trace is None else trace.axes.get(twin)
-
-    def _facts(
-        self,
-        name: str,
-        twin: str,
-        uses: list[Use],
-        wide: Snapshot,
-        narrow: Snapshot,
-        stacks: Stacks,
-        base_stacks: Stacks,
-        axis: int | None,
-        notes: list[str],
-    ) -> Facts:
-        small, large = uses[0], uses[1]
-        growth = Growth(
-            large.fan_in / small.fan_in,
-            large.fan_out / small.fan_out,
-            (small.fan_in, small.fan_out),
-            (large.fan_in, large.fan_out),
-        )
-        self._report(name, uses, self._ratio(wide.size), notes)
-        shape = wide.shapes[name]
-        tied = _is_tied(wide, name) or twin in self.analysis.tied_names
-        located = stacks.locate(name)
-        place: dict[str, Any] = {}
-        if located is not None:
-            stack, position, _ = located
-            match = base_stacks.get(stack.prefix)
-            if match is None or not match.indices:
-                raise ValueError(f"`base` must have blocks in `{stack.prefix}`; it has none")
-            ell = len(stack.indices) / len(match.indices)
-            place = {"stack": stack.prefix or ".", "block": position}
-            place |= {"blocks": len(stack.indices), "ell": ell}
-        elif axis is not None:
-            before = self.analysis.builder.meta(self.analysis.base).shapes[name][axis]
-            place = {"stack": name, "blocks": shape[axis], "blocks_axis": axis}
-            place["ell"] = shape[axis] / before
-        return Facts(
-            name=name,
-            shape=shape,
-            base_shape=narrow.shapes[name],
-            role=role_of(name, uses, tied),
-            growth=growth,
-            law=None,
-            natural=None,
-            part=uses[0].part,
-            aliases=wide.aliases[name],
-            **place,
-        )
-
-    def _report(self, name: str, uses: list[Use], ratio: float, notes: list[str]) -> None:
-        """Note fans that do not grow as one power of the width."""
-        if ratio == 1.0:
-            return
-        for what in ("fan_in", "fan_out"):
-            small, large, probe = (getattr(use, what) for use in uses)
-            here = math.log(large / small) / math.log(ratio)
-            beyond = math.log(probe / large) / math.log(PROBE if ratio > 1 else PROBE / ratio)
-            if here == 0.0 and beyond != 0.0:
-                notes.append(
-                    f"`{name}`: its {what} grows with width, but by coincidence base and target "
-                    f"both have {small:g}"
-                )
-            elif abs(here - beyond) > 0.15:
-                notes.append(
-                    f"`{name}`: its {what} grows from {small:g} to {large:g}, as width^{here:.2f}, "
-                    f"but beyond the target as width^{beyond:.2f}: is it rounded?"
-                )
-
-    def _with_branches(
-        self, facts: list[Facts], templates: dict[str, str], notes: list[str]
-    ) -> list[Facts]:
-        grown = any(f.ell != 1.0 for f in facts)
-        if self.rules.alpha is None or not any(f.stack for f in facts):
-            return facts
-        if self.outputs is not None:
-            check_overrides("branch_outputs", self.outputs, templates)
-            chosen = dict.fromkeys(self.outputs, True)
-            return [
-                replace(f, branch_output=override_of(f.name, templates[f.name], chosen) is True)
-                for f in facts
-            ]
-        if not grown:
-            return facts
-        found = self.analysis.branch_outputs
-        ends = {".".join(p for p in (prefix, "*", rest) if p) for prefix, rest in found}
-        if not ends:
-            raise ValueError(
-                "`depth_rule` must be 'none', or `branch_outputs` be given: no parameter of the "
-                "blocks ends a residual branch"
-            )
-        return [replace(f, branch_output=templates[f.name] in ends) for f in facts]
-
-    def _with_queries(
-        self, facts: list[Facts], twin: dict[str, str], target: Size, notes: list[str]
-    ) -> list[Facts]:
-        wanted = WIDTH_RULES[self.rules.width].attention
-        if wanted is None or self.attention == "ignore":
-            return facts
-        ratio = self.analysis.head_growth(target)
-        if ratio == 1.0:
-            return facts
-        c = ratio ** (self.analysis.scale_exponent - wanted)
-        if math.isclose(c, 1.0, rel_tol=1e-9):
-            return facts
-        if self.attention == "explicit":
-            notes.append(f"heads grow: the model itself must multiply its queries by {c:.6g}")
-            return facts
-        names = self.analysis.queries
-        if names is None:
-            raise ValueError(
-                "`attention` must be 'explicit' or 'ignore': heads grow, and no parameter makes "
-                f"queries alone, so the model itself must multiply them by {c:.6g}"
-            )
-        return [replace(f, query=c) if twin[f.name] in names else f for f in facts]
-
-    def _with_tied(self, facts: list[Facts], twin: dict[str, str], wide: Snapshot) -> list[Facts]:
-        for fact in [f for f in facts if f.role == "tied"]:
-            c = WIDTH_RULES[self.rules.width].readout(fact.growth.fan_out)
-            if c == 1.0 or not self.rules.absorb:
-                continue
-            names = [n.rpartition(".")[0] for n in (fact.name, *wide.aliases[fact.name])]
-            heads = [name for name in names if _is_matrix(wide, name)]
-            gains = self.analysis.readout_gains(twin[fact.name], heads[0] if heads else None)
-            if not gains:
-                raise ValueError(
-                    f"`absorb` must be False: no gain ahead of the tied readout `{fact.name}` can "
-                    f"take its multiplier {c:.6g}, so the model itself must apply it"
-                )
-            facts = [replace(f, tied_gain=c) if twin[f.name] in gains else f for f in facts]
-        return facts
-
-    def _settings(self, target: Size) -> dict[str, Any]:
-        return {
-            "base": self.analysis.base.plain(),
-            "target": target.plain(),
-            "optimizer": self.rules.optimizer,
-            "width_rule": self.rules.width,
-            "depth_rule": self.depth_rule,
-            "alpha": self.rules.alpha,
-            "weights_across_depth": _law_name(self.across),
-            "weight_decay_rule": self.rules.decay,
-            "eps_rule": self.rules.eps,
-            "absorb": self.rules.absorb,
-        }
-
-
-def _alpha(depth_rule: object, across: DepthLaw | None) -> float | None:
-    if across is not None and not isinstance(across, DepthLaw):
-        raise TypeError(f"`weights_across_depth` must be a DepthLaw; got {across!r}")
-    if isinstance(depth_rule, str):
-        _choice("depth_rule", depth_rule, DEPTH_RULES)
-        alpha = DEPTH_RULES[depth_rule]
-    elif isinstance(depth_rule, bool) or not isinstance(depth_rule, (int, float)):
-        raise TypeError(f"`depth_rule` must be a name or a number; got {depth_rule!r}")
-    else:
-        alpha = float(depth_rule)
-        if not 0.0 <= alpha <= 2.0:
-            raise ValueError(f"`depth_rule` must lie in [0, 2]; got {alpha}")
-    if across is None:
-        return alpha
-    if across.critical_beta is None:
-        return alpha
-    return across.critical_beta
-
-
-def _choice(name: str, value: object, known: Iterable[str]) -> None:
-    options = list(known)
-    if not isinstance(value, str) or value not in options:
-        raise ValueError(f"`{name}` must be one of {', '.join(options)}; got {value!r}")
-
-
-def _check_axes(base: Size, target: Size) -> None:
-    if base.positional != target.positional or set(base.values) != set(target.values):
-        raise ValueError(f"`target` must have the axes of `base`: {base}; got {target}")
-
-
-def _check_reproducible(builder: Builder, size: Size) -> None:
-    first, second = builder.meta(size), Builder(builder.function).meta(size)
-    if first.shapes != second.shapes:
-        raise ValueError(f"`build` must return the same structure each time; at {size} it does not")
-
-
-def _check_same_names(narrow: Snapshot, wide: Snapshot) -> None:
-    if list(narrow.shapes) != list(wide.shapes):
-        odd = set(narrow.shapes) ^ set(wide.shapes)
-        example = min(odd) if odd else next(iter(narrow.shapes))
-        raise ValueError(
-            f"`build` must name parameters alike at every width; `{example}` differs between "
-            f"{narrow.size} and {wide.size}"
-        )
-
-
-def _blocks_axis(name: str, narrow: Snapshot, other: Snapshot | None, stacks: Stacks) -> int | None:
-    """The axis that grows with depth in a parameter of the same name."""
-    if other is None or name not in other.shapes or stacks.numbers(name):
-        return None
-    here, there = narrow.shapes[name], other.shapes[name]
-    if len(here) != len(there):
-        return None
-    axes = [i for i, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
-    return axes[0] if len(axes) == 1 else None
-
-
-def _is_tied(snapshot: Snapshot, name: str) -> bool:
-    names = (name, *snapshot.aliases[name])
-    return len(names) > 1 and any(_is_matrix(snapshot, n.rpartition(".")[0]) for n in names)
-
-
-def _is_matrix(snapshot: Snapshot, path: str) -> bool:
-    from torch import nn
-
-    module = snapshot.model.get_submodule(path)
-    return not isinstance(module, (nn.Embedding, nn.EmbeddingBag))
-
-
-def _law_name(law: DepthLaw | None) -> str | None:
-    """The name that `laws.names.depth_law` reads."""
-    if law is None:
-        return None
-    if isinstance(law, FractionalIncrements):
-        return f"fractional:{law.hurst!r}"
-    if isinstance(law, SmoothProcess):
-        return f"smooth:{law.length_scale!r}"
-    if isinstance(law, SmoothIncrements):
-        return f"smooth-increments:{law.length_scale!r}"
-    if isinstance(law, Independent):
-        kinds = {"Normal": "normal", "Uniform": "uniform", "Rademacher": "rademacher"}
-        kinds["TruncatedNormal"] = "truncated-normal"
-        return f"independent:{kinds[type(law.entries).__name__]}"
-    raise ValueError(f"`weights_across_depth` must be a law of this package; got {law!r}")
