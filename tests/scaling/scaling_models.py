@@ -232,3 +232,20 @@ class Scanned(nn.Module):
         for inner, outer, bias in zip(self.inner, self.outer, self.bias, strict=True):
             h = h + torch.relu(h @ inner + bias) @ outer
         return self.head(h)
+
+
+class Lists(nn.Module):
+    """Weights in parameter lists, as in a paper's formula."""
+
+    def __init__(self, width, depth):
+        super().__init__()
+        self.embed = nn.Linear(6, width)
+        self.inner = nn.ParameterList(torch.randn(width, width) / width**0.5 for _ in range(depth))
+        self.outer = nn.ParameterList(torch.randn(width, width) / width**0.5 for _ in range(depth))
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, x):
+        h = self.embed(x)
+        for inner, outer in zip(self.inner, self.outer, strict=True):
+            h = h + torch.relu(h @ inner.T) @ outer.T
+        return self.head(h)

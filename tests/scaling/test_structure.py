@@ -7,6 +7,7 @@ import torch
 from scaling_models import (
     GPT,
     Encoder,
+    Lists,
     OuterSum,
     ParallelNet,
     Recurrent,
@@ -131,13 +132,14 @@ def test_stacked_layers():
                 for q in ("weight", "bias")
             },
         ),
+        (Lists, {"outer.*"}),
         (OuterSum, {"branches.*.2.weight", "branches.*.2.bias"}),
         (
             ParallelNet,
             {f"blocks.*.{p}.{q}" for p in ("attention.o", "down") for q in ("weight", "bias")},
         ),
     ],
-    ids=["mlp", "gpt", "resnet", "preact", "encoder", "outer", "parallel"],
+    ids=["mlp", "gpt", "resnet", "preact", "encoder", "lists", "outer", "parallel"],
 )
 def test_branch_outputs(build, ends):
     plan = make_plan(build, (8, 2), (8, 6), attention="ignore")

@@ -92,6 +92,13 @@ class Bench:
                 handle.remove()
         return calls
 
+    def operands_of(self, blocks: Mapping[str, Sequence[str]]) -> list[tuple[str, torch.Tensor]]:
+        """Run; return what meets the parameters of each block first, in order of use."""
+        operands = _Operands(self.parameters, blocks)
+        with suppress(_Seen), operands:
+            self.run()
+        return operands.found
+
     def output_of(self, name: str) -> torch.Tensor:
         """Run; return the first floating tensor that the named module returns."""
         found: list[torch.Tensor] = []
@@ -211,6 +218,36 @@ class Trace(TorchDispatchMode):
                 self.axes[name] = (inputs, outputs)
         elif packet in _ELEMENTWISE:
             self.axes[name] = "vector"
+
+
+class _Operands(TorchDispatchMode):
+    """The first tensor that meets a parameter of each block."""
+
+    def __init__(
+        self, parameters: Mapping[str, torch.Tensor], blocks: Mapping[str, Sequence[str]]
+    ) -> None:
+        super().__init__()
+        self._all = {p.untyped_storage()._cdata for p in parameters.values()}
+        self._blocks = {
+            parameters[name].untyped_storage()._cdata: block
+            for block, names in blocks.items()
+            for name in names
+        }
+        self.found: list[tuple[str, torch.Tensor]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        tensors = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
+        owners = [self._blocks.get(t.untyped_storage()._cdata) for t in tensors]
+        block = next((owner for owner in owners if owner is not None), None)
+        others = [t for t in tensors if t.untyped_storage()._cdata not in self._all]
+        others = [t for t in others if t.is_floating_point() and t.ndim > 1]
+        if block is not None and others and block not in dict(self.found):
+            self.found.append((block, others[0].detach().clone()))
+            if len(self.found) == len(set(self._blocks.values())):
+                raise _Seen
+        return func(*args, **(kwargs or {}))
 
 
 _VIEWS = {"t", "transpose", "permute", "view", "_unsafe_view", "expand", "unsqueeze", "detach"}

@@ -29,21 +29,41 @@ _LOCAL_STEP, _LOCAL_TOLERANCE = 1e-6, 2e-14
 
 def find_branch_outputs(bench: Bench, stacks: Stacks) -> set[tuple[str, str]]:
     """Return (stack prefix, rest of the name) of each parameter that ends a branch."""
-    order = bench.trace().last_use
-    modules = {name for name, _ in bench.model.named_modules()}
     members: dict[str, list[str]] = {}
     for name in bench.parameters:
         found = stacks.locate(name)
         if found is not None:
             stack, place, _ = found
             block = ".".join(x for x in (stack.prefix, str(stack.indices[place])) if x)
-            if block in modules:
-                members.setdefault(block, []).append(name)
-    blocks = [name for name in members if _is_called(bench, name)]
-    calls = [name for name, _ in bench.inputs_of(blocks)]
+            members.setdefault(block, []).append(name)
+    modules = {name for name, _ in bench.model.named_modules()}
+    called = [name for name in members if name in modules and bench.inputs_of([name])]
+    outputs: set[tuple[str, str]] = set()
+    if called:
+        outputs |= _search(bench, stacks, members, called, bench.inputs_of)
+    # Parameters kept in lists are no modules: a block begins with the operand of its first use.
+    listed = [name for name in members if name not in called]
+
+    def operands(names: Sequence[str]) -> list[tuple[str, torch.Tensor]]:
+        return bench.operands_of({name: members[name] for name in names})
+
+    if listed:
+        outputs |= _search(bench, stacks, members, listed, operands)
+    return outputs
+
+
+def _search(
+    bench: Bench,
+    stacks: Stacks,
+    members: dict[str, list[str]],
+    blocks: list[str],
+    streams: Callable[[Sequence[str]], list[tuple[str, torch.Tensor]]],
+) -> set[tuple[str, str]]:
+    """Examine each kind of block once, by the stream that reaches the block after it."""
+    order = bench.trace().last_use
     outputs: set[tuple[str, str]] = set()
     done: set[tuple[str, tuple[str, ...]]] = set()
-    for here, following in pairwise(calls):
+    for here, following in pairwise([name for name, _ in streams(blocks)]):
         located = [stacks.locate(name) for name in members[here]]
         prefix = next(found[0].prefix for found in located if found)
         rests = tuple(sorted(found[2] for found in located if found))
@@ -52,7 +72,7 @@ def find_branch_outputs(bench: Bench, stacks: Stacks) -> set[tuple[str, str]]:
 
         def stream(factors: dict[str, float], following: str = following) -> torch.Tensor:
             with bench.scaled(factors):
-                return dict(bench.inputs_of([following]))[following]
+                return dict(streams([following]))[following]
 
         picked = _peel(stream, members[here], order)
         if picked:
@@ -140,7 +160,3 @@ def _locally_affine(function: Function, names: list[str], order: dict[str, int])
 
 def _small(value: torch.Tensor, scale: torch.Tensor, tolerance: float = _TOLERANCE) -> bool:
     return bool(value.abs().max() <= tolerance * scale)
-
-
-def _is_called(bench: Bench, name: str) -> bool:
-    return bool(bench.inputs_of([name]))
