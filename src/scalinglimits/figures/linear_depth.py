@@ -75,8 +75,8 @@ def _measure(
 
 def _compute_depth(request: Request) -> FigureRecord:
     setting = linear_setting("study", request.seed)
-    widths = [100, 10**5] if request.quick else [10, 10**2, 10**3, 10**4, 10**6, 10**9]
-    runs, chunks = (8, 2) if request.quick else (16, 8)
+    widths = [100, 10**5] if request.quick else [10, 100, 10**4, 10**6, 10**9]
+    runs, chunks = (8, 2) if request.quick else (16, 3)
     result = sweep(
         _measure,
         {"hidden": list(_HIDDEN), "width": widths, "runs": [runs], "data_seed": [request.seed]},
