@@ -249,3 +249,25 @@ def test_errors(plan):
         model = Residual(64, 8)
     with pytest.raises(ValueError, match=r"on the meta device: call `to_empty` first"):
         plan.initialize_(model, seed=0)
+
+
+def test_models_that_draw_nothing_on_the_meta_device():
+    """Some libraries skip their initialisation there; the laws come from elsewhere then."""
+
+    def build(width, depth):
+        model = Residual(width, depth)
+        if not model.head.weight.is_meta:
+            nn.init.trunc_normal_(model.head.weight, std=0.02, a=-0.04, b=0.04)
+            for block in model.blocks:
+                nn.init.normal_(block.up.weight, std=0.02)
+        return model
+
+    plan = make_plan(build, (16, 2), (64, 8))
+    for name in ("head.weight", "blocks.7.up.weight"):
+        entry = plan[name]
+        assert entry.law == entry.natural
+        assert entry.law.std == pytest.approx(0.02 * (0.8796257 if name[0] == "h" else 1))
+    model = plan.rescale_(build(64, 8))
+    assert float(model.blocks[0].up.weight.detach().std()) == pytest.approx(0.01, rel=0.05)
+    with pytest.raises(ValueError, match=r"it was rescaled before"):
+        plan.rescale_(model)

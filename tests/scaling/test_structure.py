@@ -271,3 +271,12 @@ def test_mixed_dtypes_and_functions_as_examples():
     inputs = {"x": torch.ones(4, 6)}
     assert make_plan(Residual, (8, 2), (16, 4), example=inputs).entries == plan.entries
     assert make_plan(Residual, (8, 2), (16, 4), example=(torch.ones(4, 6),)) == plan
+
+
+def test_a_probe_that_the_build_refuses_is_made_smaller():
+    def build(width, depth):
+        if width > 40:
+            raise ValueError("too wide")
+        return mlp(width, depth)
+
+    assert make_plan(build, (8, 2), (16, 2)).role("2.weight") == "hidden"

@@ -15,7 +15,7 @@ from scalinglimits.scaling._derive import Facts, Rules, derive
 from scalinglimits.scaling._fans import Use
 from scalinglimits.scaling._options import check_axes, law_name
 from scalinglimits.scaling._roles import check_overrides, override_of, role_of, uses_of
-from scalinglimits.scaling._sizes import PROBE, Size, parse_size, probe_depth, probe_width
+from scalinglimits.scaling._sizes import PROBES, Size, parse_size, probe_depth, probe_width
 from scalinglimits.scaling._stacks import Stacks, correspond, find_stacks
 from scalinglimits.scaling.plan import ScalingPlan
 from scalinglimits.scaling.rules import WIDTH_RULES, Growth
@@ -45,7 +45,7 @@ class Maker:
         builder, base = self.analysis.builder, self.analysis.base
         notes: list[str] = []
         wide, narrow = builder.meta(target), builder.meta(base.at_depth(target.depth))
-        probe = builder.meta(self._probe(target))
+        probe, factor = self._probe(target)
         _check_same_names(narrow, wide)
         _check_same_names(narrow, probe)
         if narrow.shapes == probe.shapes:
@@ -67,8 +67,9 @@ class Maker:
                 self._traced(twin[name]),
                 axis,
             )
+            notes += self._report(name, uses, self._ratio(target), factor)
             facts.append(
-                self._facts(name, twin[name], uses, wide, narrow, stacks, base_stacks, axis, notes)
+                self._facts(name, twin[name], uses, wide, narrow, stacks, base_stacks, axis)
             )
         laws, natural = self.analysis.base_laws, self.analysis.natural_laws(wide)
         facts = [
@@ -80,8 +81,16 @@ class Maker:
         entries = {f.name: derive(f, self.rules) for f in facts}
         return ScalingPlan(entries, self._settings(target), tuple(dict.fromkeys(notes)), self)
 
-    def _probe(self, target: Size) -> Size:
-        return probe_width(self.analysis.base, target)
+    def _probe(self, target: Size) -> tuple[Snapshot, int]:
+        """A model wider than base and target, and by how much."""
+        for factor in PROBES:
+            try:
+                size = probe_width(self.analysis.base, target, factor)
+                return self.analysis.builder.meta(size), factor
+            except ValueError:
+                if factor == PROBES[-1]:
+                    raise
+        raise AssertionError("unreachable")
 
     def _ratio(self, target: Size) -> float:
         """The growth of the width, 1 where several axes grow by different ratios."""
@@ -125,7 +134,6 @@ class Maker:
         stacks: Stacks,
         base_stacks: Stacks,
         axis: int | None,
-        notes: list[str],
     ) -> Facts:
         small, large = uses[0], uses[1]
         growth = Growth(
@@ -134,7 +142,6 @@ class Maker:
             (small.fan_in, small.fan_out),
             (large.fan_in, large.fan_out),
         )
-        self._report(name, uses, self._ratio(wide.size), notes)
         shape = wide.shapes[name]
         tied = _is_tied(wide, name) or twin in self.analysis.tied_names
         located = stacks.locate(name)
@@ -164,14 +171,15 @@ class Maker:
             **place,
         )
 
-    def _report(self, name: str, uses: list[Use], ratio: float, notes: list[str]) -> None:
+    def _report(self, name: str, uses: list[Use], ratio: float, factor: int) -> list[str]:
         """Note fans that do not grow as one power of the width."""
+        notes: list[str] = []
         if ratio == 1.0:
-            return
+            return notes
         for what in ("fan_in", "fan_out"):
             small, large, probe = (getattr(use, what) for use in uses)
             here = math.log(large / small) / math.log(ratio)
-            beyond = math.log(probe / large) / math.log(PROBE if ratio > 1 else PROBE / ratio)
+            beyond = math.log(probe / large) / math.log(factor / min(ratio, 1.0))
             if here == 0.0 and beyond != 0.0:
                 notes.append(
                     f"`{name}`: its {what} grows with width, but by coincidence base and target "
@@ -182,6 +190,7 @@ class Maker:
                     f"`{name}`: its {what} grows from {small:g} to {large:g}, as width^{here:.2f}, "
                     f"but beyond the target as width^{beyond:.2f}: is it rounded?"
                 )
+        return notes
 
     def _with_branches(
         self, facts: list[Facts], templates: dict[str, str], notes: list[str]

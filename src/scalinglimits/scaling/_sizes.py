@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DEPTH_NAMES", "PROBE", "Size", "parse_size", "probe_depth", "probe_width"]
+__all__ = ["DEPTH_NAMES", "PROBES", "Size", "parse_size", "probe_depth", "probe_width"]
 
 DEPTH_NAMES = ("depth", "layers", "n_layers", "num_layers", "n_layer", "num_hidden_layers")
 
 
-# How much wider the probe is: wide enough to leave what base and target are rounded up to.
-PROBE = 8
+# How much wider the probe is: best wide enough to leave what base and target are rounded up to.
+PROBES = (8, 4, 2)
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ def parse_size(name: str, value: object, depth_axis: str | None = None) -> Size:
     raise ValueError(f"`{name}` must be (width, depth) or a mapping of axes; got {value!r}")
 
 
-def probe_width(base: Size, target: Size) -> Size:
+def probe_width(base: Size, target: Size, factor: int = PROBES[0]) -> Size:
     """Return a further size, wider than both, that grows along the same axes."""
     start, end = base.widths, target.widths
     moving = [key for key in start if start[key] != end[key]]
     if not moving:
         moving = ["width"] if "width" in start else list(start)
-    return target.with_widths({key: PROBE * max(start[key], end[key]) for key in moving})
+    return target.with_widths({key: factor * max(start[key], end[key]) for key in moving})
 
 
 def probe_depth(base: Size, target: Size) -> int | None:
