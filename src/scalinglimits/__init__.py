@@ -8,6 +8,8 @@ neither torch nor matplotlib:
 - :mod:`scalinglimits.linear`: deep linear networks of any width, infinity included;
 - :mod:`scalinglimits.residual`: residual networks at large depth;
 - :mod:`scalinglimits.init`: initialisers for tensors, layers and whole models;
+- :mod:`scalinglimits.scaling`: a user's own model: the scaling plan, parameter by parameter;
+- :mod:`scalinglimits.checks`: a user's own model: the check with a verdict, learning rates;
 - :mod:`scalinglimits.sweeps`: grids of experiments that survive an interruption;
 - :mod:`scalinglimits.data`: real data sets, and the user's own tables;
 - :mod:`scalinglimits.figures`: the documents' figures, as records and as drawings.
@@ -19,7 +21,19 @@ import lazy_loader
 
 from scalinglimits._version import __version__
 
-_submodules = ["laws", "matrices", "linear", "residual", "init", "sweeps", "data", "figures"]
+_submodules = [
+    "laws",
+    "matrices",
+    "fits",
+    "linear",
+    "residual",
+    "init",
+    "scaling",
+    "checks",
+    "sweeps",
+    "data",
+    "figures",
+]
 
 __getattr__, __dir__, _ = lazy_loader.attach(__name__, submodules=_submodules)
 

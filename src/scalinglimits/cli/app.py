@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from scalinglimits._version import __version__
-from scalinglimits.cli import figures, init, limit, linear, residual
+from scalinglimits.cli import figures, init, limit, linear, residual, scaling
 
 _INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -31,6 +31,9 @@ for _command in (
     limit.limit,
     linear.linear,
     init.init,
+    scaling.plan,
+    scaling.check,
+    scaling.transfer,
     figures.figure,
 ):
     app.command()(_command)

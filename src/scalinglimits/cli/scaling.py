@@ -1,0 +1,217 @@
+"""Commands on a user's own model: its scaling plan, the check with a verdict, the transfer."""
+
+from __future__ import annotations
+
+__all__ = ["check", "plan", "transfer"]
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scalinglimits.cli.options import Jobs, Out
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from scalinglimits.checks import ModelFile
+
+File = Annotated[Path, typer.Argument(help="Python file that defines build, step and batches.")]
+Optimizer = Annotated[str, typer.Option(help="sgd, adam, adamw, muon, ...")]
+WidthRule = Annotated[str, typer.Option(help="mup, spectral, standard or ntk.")]
+DepthRule = Annotated[str, typer.Option(help="completep, depth-mup, none, or the exponent alpha.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the record as JSON instead.")]
+Widths = Annotated[list[int] | None, typer.Option("--width", help="Width to measure. Repeat.")]
+Depths = Annotated[list[int] | None, typer.Option("--depth", help="Depth to measure. Repeat.")]
+Unscaled = Annotated[
+    bool, typer.Option("--unscaled", help="Take the model as built, with one learning rate.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
+
+
+def plan(
+    file: File,
+    base: Annotated[str, typer.Option(help="Base size as WIDTHxDEPTH, where you tuned.")],
+    target: Annotated[str, typer.Option(help="Target size as WIDTHxDEPTH.")],
+    optimizer: Optimizer = "adamw",
+    width_rule: WidthRule = "mup",
+    depth_rule: DepthRule = "completep",
+    weights_across_depth: Annotated[
+        str | None, typer.Option(help="Law across depth, such as fractional:0.7 or smooth.")
+    ] = None,
+    explain: Annotated[
+        list[str] | None, typer.Option(help="Parameter to explain step by step. Repeat.")
+    ] = None,
+    as_json: Json = False,
+    out: Out = Path("results/plan"),
+) -> None:
+    """Plan initialisation, learning rate and weight decay of every parameter of your model."""
+    from scalinglimits.checks import load_model_file
+    from scalinglimits.laws.names import depth_law
+    from scalinglimits.scaling import make_plan
+
+    model = load_model_file(file, needed=("build",))
+    made = make_plan(
+        model.build,
+        _size("base", base),
+        _size("target", target),
+        optimizer=optimizer,
+        width_rule=width_rule,
+        depth_rule=_depth_rule(depth_rule),
+        weights_across_depth=(
+            None if weights_across_depth is None else depth_law(weights_across_depth)
+        ),
+        example=_example(model),
+    )
+    if as_json:
+        typer.echo(made.to_json())
+    else:
+        typer.echo(str(made))
+    for name in explain or []:
+        typer.echo(f"\n{made.explain(name)}")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "plan.json").write_text(made.to_json(), "utf-8")
+    made.to_frame().to_csv(out / "plan.csv")
+    typer.echo(f"Written: {out / 'plan.json'}, {out / 'plan.csv'}", err=as_json)
+
+
+def check(
+    file: File,
+    width: Widths = None,
+    depth: Depths = None,
+    optimizer: Optimizer = "adam",
+    width_rule: WidthRule = "mup",
+    depth_rule: DepthRule = "completep",
+    unscaled: Unscaled = False,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate at the smallest size; else the file's.")
+    ] = None,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay at the smallest size.")] = 0.0,
+    seeds: Annotated[int, typer.Option(help="Replicates, at least 2.", min=2)] = 4,
+    steps: Annotated[int, typer.Option(help="Updates.", min=1)] = 3,
+    device: Device = "cpu",
+    as_json: Json = False,
+    out: Out = Path("results/check"),
+) -> None:
+    """Check that signal and updates keep their size as your model grows: a verdict, in numbers.
+
+    Exit status: 0 the scaling holds, 1 it fails, 3 undecided.
+    """
+    from scalinglimits.checks import load_model_file, scaling_check
+    from scalinglimits.figures.check_plots import draw_check
+
+    model = load_model_file(file)
+    assert model.step is not None
+    assert model.batches is not None
+    rules: dict[str, Any] = {} if unscaled else {"depth_rule": _depth_rule(depth_rule)}
+    result = scaling_check(
+        model.build,
+        model.step,
+        model.batches,
+        widths=width or (32, 64, 128),
+        depths=depth or (2, 4, 8),
+        plan=None if unscaled else width_rule,
+        optimizer=optimizer,
+        lr=lr if lr is not None else model.learning_rate or 1e-3,
+        weight_decay=weight_decay,
+        seeds=seeds,
+        steps=steps,
+        device=device,
+        **rules,
+    )
+    typer.echo(json.dumps(result.to_dict(), indent=2) if as_json else str(result))
+    out.mkdir(parents=True, exist_ok=True)
+    result.to_frame().to_csv(out / "check.csv", index=False)
+    result.record.to_csv(out / "check_record.csv", index=False)
+    _save(draw_check(result), "check", out, ["check.csv", "check_record.csv"], quiet=as_json)
+    raise typer.Exit(result.exit_code)
+
+
+def transfer(
+    file: File,
+    width: Widths = None,
+    depth: Depths = None,
+    optimizer: Optimizer = "adam",
+    width_rule: WidthRule = "mup",
+    depth_rule: DepthRule = "completep",
+    steps: Annotated[int, typer.Option(help="Updates of each run.", min=1)] = 50,
+    warmup: Annotated[int, typer.Option(help="First steps with a growing rate.", min=0)] = 0,
+    schedule: Annotated[str, typer.Option(help="constant, linear or cosine.")] = "constant",
+    seeds: Annotated[int, typer.Option(help="Replicates, at least 2.", min=2)] = 3,
+    device: Device = "cpu",
+    n_jobs: Jobs = None,
+    as_json: Json = False,
+    out: Out = Path("results/transfer"),
+) -> None:
+    """Follow the best learning rate of your model as it grows, with and without the plan.
+
+    Exit status: 0 it transfers under the plan, 1 it does not, 3 undecided. An interrupted run goes
+    on where it stopped.
+    """
+    from scalinglimits.checks import learning_rate_transfer, load_model_file
+    from scalinglimits.figures.check_plots import draw_transfer
+
+    model = load_model_file(file)
+    assert model.step is not None
+    assert model.batches is not None
+    out.mkdir(parents=True, exist_ok=True)
+    result = learning_rate_transfer(
+        model.build,
+        model.step,
+        model.batches,  # type: ignore[arg-type]
+        widths=width or (32, 64, 128),
+        depths=depth or (2, 4, 8),
+        plans={"plan": width_rule, "standard": None},
+        optimizer=optimizer,
+        steps=steps,
+        warmup=warmup,
+        schedule=schedule,
+        seeds=seeds,
+        device=device,
+        store=out / f"cells-{file.stem}.sqlite",
+        executor="joblib",
+        n_jobs=n_jobs,
+        progress=True,
+        depth_rule=_depth_rule(depth_rule),
+    )
+    typer.echo(json.dumps(result.to_dict(), indent=2) if as_json else str(result))
+    tables = {"losses": result.losses, "optima": result.optima, "drifts": result.drifts}
+    for name, table in tables.items():
+        table.to_csv(out / f"transfer_{name}.csv", index=False)
+    names = [f"transfer_{name}.csv" for name in tables]
+    _save(draw_transfer(result), "transfer", out, names, quiet=as_json)
+    raise typer.Exit(result.exit_code)
+
+
+def _size(name: str, text: str) -> tuple[int, int]:
+    try:
+        width, depth = (int(part) for part in text.split("x"))
+    except ValueError:
+        raise ValueError(f"`{name}` must be WIDTHxDEPTH, such as 256x8; got {text!r}") from None
+    return width, depth
+
+
+def _depth_rule(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _example(model: ModelFile) -> Any:
+    """Return a run of the model on the file's first batch, None if the file defines none."""
+    if model.step is None or model.batches is None:
+        return None
+    batches = model.batches() if callable(model.batches) else model.batches
+    first, step = next(iter(batches), None), model.step
+    if isinstance(first, tuple | list) and len(first):
+        return first[0]
+    return (lambda module: step(module, first)) if first is not None else None
+
+
+def _save(drawing: Figure, name: str, out: Path, tables: list[str], *, quiet: bool) -> None:
+    from scalinglimits.figures import save_drawing
+
+    paths = [*(out / table for table in tables), *save_drawing(drawing, name, out)]
+    typer.echo("Written: " + ", ".join(map(str, paths)), err=quiet)
