@@ -1,5 +1,6 @@
 """Faults planted into a right plan."""
 
+import functools
 import importlib.util
 import re
 from pathlib import Path
@@ -18,6 +19,11 @@ def load_example(name):
     return module
 
 
+@functools.cache
+def right(build, base):
+    return make_setup(build, "mup", base=base, optimizer="adam", lr=1e-3)
+
+
 class Planted:
     """A plan's values and groups, some of them multiplied by powers of width and depth ratios.
 
@@ -30,8 +36,8 @@ class Planted:
         unscale_eps: leave ε as it is at every size.
     """
 
-    def __init__(self, build, base, faults=None, *, eps=1e-8, unscale_eps=False, lr=1e-3):
-        self.setup, self.plan = make_setup(build, "mup", base=base, optimizer="adam", lr=lr)
+    def __init__(self, build, base, faults=None, *, eps=1e-8, unscale_eps=False):
+        self.setup, self.plan = right(build, base)
         self.base, self.faults = base, faults or {}
         self.eps, self.unscale_eps = eps, unscale_eps
 

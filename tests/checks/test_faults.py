@@ -7,9 +7,8 @@ from torch import nn
 
 from scalinglimits.checks import scaling_check
 
-WIDTHS = {"widths": (32, 64, 128), "depths": (2,)}
-DEPTHS = {"widths": (32,), "depths": (2, 4, 8)}
-QUICK = {"seeds": 3, "max_seeds": 3, "steps": 2}
+WIDTHS = {"widths": (32, 64, 128), "depths": (2,), "seeds": 4, "max_seeds": 4, "steps": 1}
+DEPTHS = {"widths": (32,), "depths": (2, 4, 8), "seeds": 3, "max_seeds": 3, "steps": 1}
 
 GPT, VIT = load_example("gpt"), load_example("vit")
 DOWN, QUERY = "blocks.*.mlp.down.weight", "blocks.*.attention.query.weight"
@@ -63,7 +62,7 @@ def test_fault_is_found_and_named(name):
     model, faults, sizes, guilty, words = FAULTS[name]
     setup = Planted(model.build, (32, 2), faults)
     check = scaling_check(
-        model.build, model.step, model.batches, plan=setup, depth_exponent=1.0, **sizes, **QUICK
+        model.build, model.step, model.batches, plan=setup, depth_exponent=1.0, **sizes
     )
     assert check.verdict == "fails", str(check)
     assert check.suspects[0] == guilty, str(check)
@@ -74,7 +73,7 @@ def test_fault_is_found_and_named(name):
 def test_without_fault_nothing_fails(model, sizes):
     setup = Planted(model.build, (32, 2))
     check = scaling_check(
-        model.build, model.step, model.batches, plan=setup, depth_exponent=1.0, **sizes, **QUICK
+        model.build, model.step, model.batches, plan=setup, depth_exponent=1.0, **sizes
     )
     assert not check.failures, str(check)
 
@@ -83,8 +82,7 @@ def test_tied_head_scaled_twice():
     right = Planted(tied, (32, 2))
     wrong = Planted(tied, (32, 2), {"norm.weight": {"init": -1, "lr": -1}})
     checks = [
-        scaling_check(tied, GPT.step, GPT.batches, plan=setup, **WIDTHS, **QUICK)
-        for setup in (right, wrong)
+        scaling_check(tied, GPT.step, GPT.batches, plan=setup, **WIDTHS) for setup in (right, wrong)
     ]
     assert not checks[0].failures, str(checks[0])
     assert checks[1].verdict == "fails"
@@ -94,16 +92,14 @@ def test_tied_head_scaled_twice():
 
 def test_unscaled_epsilon_freezes_the_updates():
     setup = Planted(GPT.build, (32, 2), eps=1e-2, unscale_eps=True)
-    check = scaling_check(GPT.build, GPT.step, GPT.batches, plan=setup, **WIDTHS, **QUICK)
+    check = scaling_check(GPT.build, GPT.step, GPT.batches, plan=setup, **WIDTHS)
     assert check.verdict == "fails"
     assert UP in check.suspects
     assert "the gradient is smaller than the optimizer's ε" in str(check)
 
 
 def test_standard_scaling():
-    check = scaling_check(
-        GPT.build, GPT.step, GPT.batches, plan=None, widths=(32, 64, 128), depths=(2, 4), **QUICK
-    )
+    check = scaling_check(GPT.build, GPT.step, GPT.batches, plan=None, **WIDTHS)
     assert check.verdict == "fails"
     assert {"head.weight", UP, DOWN, QUERY} <= set(check.suspects)
 

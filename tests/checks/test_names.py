@@ -4,10 +4,13 @@ import pytest
 
 from scalinglimits.checks.names import Stacks
 
+W = (4, 4)
+
 
 def test_only_indices_that_grow_with_depth_become_a_star():
-    shallow = [f"blocks.{i}.mlp.{j}.weight" for i in range(2) for j in (0, 2)]
-    deep = [f"blocks.{i}.mlp.{j}.weight" for i in range(4) for j in (0, 2)]
+    shallow, deep = (
+        {f"blocks.{i}.mlp.{j}.weight": W for i in range(depth) for j in (0, 2)} for depth in (2, 4)
+    )
     stacks = Stacks.find(shallow, deep)
     assert stacks.places == {"blocks.*"}
     assert stacks.pattern("blocks.3.mlp.2.weight") == "blocks.*.mlp.2.weight"
@@ -15,20 +18,34 @@ def test_only_indices_that_grow_with_depth_become_a_star():
 
 
 def test_index_within_a_name():
-    stacks = Stacks.find(["net.layer_0.w", "net.out"], ["net.layer_0.w", "net.layer_1.w"])
+    deep = {"net.layer_0.w": W, "net.layer_1.w": W}
+    stacks = Stacks.find({"net.layer_0.w": W, "net.out": W}, deep)
     assert stacks.places == {"net.layer_*"}
     assert stacks.pattern("net.layer_12.w") == "net.layer_*.w"
 
 
 def test_stacks_in_stacks():
-    shallow = [f"stage.{i}.block.{j}.w" for i in range(2) for j in range(2)]
-    deep = [f"stage.{i}.block.{j}.w" for i in range(2) for j in range(4)]
-    stacks = Stacks.find(shallow, deep)
-    assert stacks.places == {"stage.0.block.*", "stage.1.block.*"}
-    wide = [f"stage.{i}.block.{j}.w" for i in range(4) for j in range(4)]
-    assert Stacks.find(shallow, wide).places == {"stage.*", "stage.*.block.*"} or (
-        "stage.*" in Stacks.find(shallow, wide).places
-    )
+    def names(stages, blocks):
+        return {f"stage.{i}.block.{j}.w": W for i in range(stages) for j in range(blocks)}
+
+    assert Stacks.find(names(2, 2), names(2, 4)).places == {"stage.0.block.*", "stage.1.block.*"}
+    both = Stacks.find(names(2, 2), names(4, 4))
+    assert both.pattern("stage.3.block.3.w") == "stage.*.block.*.w"
+
+
+def test_layers_of_a_flat_sequence_that_differ_are_no_stack():
+    def names(depth):
+        hidden = {f"{2 * k}.weight": W for k in range(1, depth + 1)}
+        return {"0.weight": (4, 9), **hidden, f"{2 * depth + 2}.weight": (3, 4)}
+
+    assert not Stacks.find(names(1), names(3)).places
+
+
+def test_first_block_may_differ():
+    def names(depth):
+        return {"h.0.down": (4, 2)} | {f"h.{i}.w": W for i in range(depth)}
+
+    assert Stacks.find(names(2), names(4)).places == {"h.*"}
 
 
 @pytest.mark.parametrize(

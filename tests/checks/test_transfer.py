@@ -42,11 +42,21 @@ X = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True).sin()
 
 
+class Net(nn.Module):
+    def __init__(self, width, depth):
+        super().__init__()
+        self.stem, self.head = nn.Linear(4, width), nn.Linear(width, 1)
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x.relu())
+        return self.head(x)
+
+
 def build(width, depth):
-    layers = [nn.Linear(4, width), nn.ReLU()]
-    for _ in range(depth):
-        layers += [nn.Linear(width, width), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(width, 1))
+    return Net(width, depth)
 
 
 def step(model, batch):
@@ -63,13 +73,6 @@ OPTIONS = {
     "warmup": 2,
     "schedule": "linear",
 }
-
-
-def scaled(model, width, depth, seed):
-    return [{"params": list(model.parameters()), "lr": scaled.lr * 8 / width}]
-
-
-scaled.lr = 1e-2
 
 
 def test_record_and_resuming(tmp_path):

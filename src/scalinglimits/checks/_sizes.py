@@ -56,7 +56,6 @@ def check_build(
 ) -> Stacks:
     """Build small models, refuse a `build` that is no function of width and depth."""
     shapes: dict[tuple[int, int], dict[str, tuple[int, ...]]] = {}
-    names: dict[tuple[int, int], list[str]] = {}
     sizes = [(widths[0], depths[0])] * 2
     sizes += [(widths[1], depths[0])] if len(widths) > 1 else []
     sizes += [(widths[0], depths[1])] if len(depths) > 1 else []
@@ -81,7 +80,6 @@ def check_build(
                 f"`build` must give the same parameters each time; got different ones in two calls "
                 f"at width {width}, depth {depth}"
             )
-        names[width, depth] = [name for name, _ in model.named_modules()] + list(found)
     base = shapes[sizes[0]]
     for axis, size in zip(("width", "depth"), ((1, 0), (0, 1)), strict=True):
         values = widths if axis == "width" else depths
@@ -99,5 +97,20 @@ def check_build(
                 f"{sorted(other.keys() ^ base.keys())[0]!r} at one of {values[0]} and {values[1]}"
             )
     if len(depths) == 1:
-        return Stacks()
-    return Stacks.find(names[widths[0], depths[0]], names[widths[0], depths[1]])
+        return _stacks_of_one_depth(build, widths[0], depths[0], base)
+    return Stacks.find(base, shapes[widths[0], depths[1]])
+
+
+def _stacks_of_one_depth(
+    build: Callable[[int, int], nn.Module],
+    width: int,
+    depth: int,
+    shapes: dict[str, tuple[int, ...]],
+) -> Stacks:
+    """Look at one more block than wanted, so that equal blocks are measured together."""
+    with torch.random.fork_rng([]):
+        try:
+            deeper = build(width, depth + 1)
+        except Exception:  # a model may exist at this depth only
+            return Stacks()
+    return Stacks.find(shapes, {name: tuple(p.shape) for name, p in deeper.named_parameters()})

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from scalinglimits.checks._sizes import check_build, check_sizes, positive, take_batches
-from scalinglimits.checks.hints import hint
+from scalinglimits.checks.find import find
 from scalinglimits.checks.measure import Measurement, measure
-from scalinglimits.checks.quantities import KINDS, expected_exponent, use_role
 from scalinglimits.checks.result import ScalingCheck
 from scalinglimits.checks.setups import OptimizerLike, PlanLike, Setup, make_setup
 from scalinglimits.checks.tensors import move
-from scalinglimits.checks.verdict import Finding, judge, overall
+from scalinglimits.checks.verdict import Finding, overall
 
 _COLUMNS = ["width", "depth", "seed", "kind", "name", "use", "step", "value"]
 
@@ -160,7 +159,7 @@ def scaling_check(
                     measured[(v, depths[0]) if axis == "width" else (widths[0], v)] for v in values
                 ]
                 part = record[record[other] == fixed]
-                findings += _findings(part, axis, along, depth_exponent, looks)
+                findings += find(part, axis, along, depth_exponent, looks)
         if overall(findings) != "undecided" or done >= limit:
             break
         wanted = min(2 * done, limit)
@@ -188,79 +187,6 @@ def scaling_check(
         ),
         branch_outputs=_directness(record, (widths[0], depths[0])),
     )
-
-
-def _findings(
-    part: pd.DataFrame,
-    axis: str,
-    sizes: list[Measurement],
-    alpha: float | None,
-    looks: int,
-) -> list[Finding]:
-    """Findings along one axis."""
-    first, last = sizes[0], sizes[-1]
-    uses: dict[str, set[str]] = {}
-    for name, use in part.loc[part.kind == "share", ["name", "use"]].itertuples(index=False):
-        uses.setdefault(name, set()).add(use)
-    growing = {name for name, size in last.heads.items() if size > first.heads.get(name, size)}
-    growing |= {p for module in growing for p in first.queries.get(module, ())}
-    cases = []
-    for (kind, name, use), group in part.groupby(["kind", "name", "use"], sort=False):
-        parameter = KINDS[kind].parameter
-        shapes = [size.shapes[name] for size in sizes if name in size.shapes] if parameter else []
-        role = use_role(shapes, first.in_axes.get((name, use))) if shapes and use else ""
-        tied = len(uses.get(name, ())) > 1
-        expected = expected_exponent(
-            kind,
-            axis,
-            role=role,
-            tied=tied,
-            in_block="*" in name,
-            residual=all(size.residual.get(_stack(name), True) for size in sizes),
-            alpha=alpha,
-            growing_head=name in growing,
-            gain=name in first.gains,
-        )
-        if name in first.noise | last.noise:
-            expected = None
-        for chosen in _steps(group, kind):
-            values = group[group.step == chosen]
-            about = {
-                "axis": axis,
-                "kind": kind,
-                "name": name,
-                "use": use,
-                "step": int(chosen),
-                "role": role,
-                "parameters": (name,) if parameter else tuple(sorted(first.queries.get(name, ()))),
-            }
-            cases.append((values[axis].tolist(), values.value.tolist(), expected, about, tied))
-    tests = 2 * looks * sum(expected is not None for _, _, expected, _, _ in cases)
-    findings = []
-    for x, y, expected, about, tied in cases:
-        if len(set(x)) < 2 or len(x) < 3 or not all(math.isfinite(value) for value in y):
-            continue
-        finding = judge(x, y, expected=expected, tests=tests, **about)
-        if finding is not None and finding.verdict == "fails":
-            frozen = about["name"] in last.frozen
-            why = hint(about["kind"], axis, about["role"], finding.excess, frozen=frozen, tied=tied)
-            finding = judge(x, y, expected=expected, tests=tests, hint=why, **about)
-        if finding is not None:
-            findings.append(finding)
-    return findings
-
-
-def _steps(group: pd.DataFrame, kind: str) -> list[int]:
-    """The steps at which a quantity is fitted."""
-    start, end = int(group.step.min()), int(group.step.max())
-    return {"start": [start], "end": [end]}.get(KINDS[kind].at, sorted({start, end}))
-
-
-def _stack(name: str) -> str:
-    """The stack of a block's parameter, `blocks.*` for `blocks.*.mlp.0.weight`."""
-    parts = name.split(".")
-    last = max((i for i, part in enumerate(parts) if "*" in part), default=-1)
-    return ".".join(parts[: last + 1])
 
 
 def _divergence(record: pd.DataFrame) -> list[Finding]:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from scalinglimits.checks.names import Stacks
 from scalinglimits.checks.probe import Probe, Reading
 from scalinglimits.checks.setups import OptimizerLike, Setup, make_optimizer
-from scalinglimits.checks.spectral import spectral_norm
-from scalinglimits.checks.tensors import rms
+from scalinglimits.checks.tensors import rms, seeded
 from scalinglimits.checks.training import checked_loss
 
 
@@ -87,9 +86,7 @@ def measure(
     Raises:
         ValueError: if the loss at initialisation is no finite scalar.
     """
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
+    with seeded(seed, device) as seed_again:
         model = build(width, depth).to(device=device, dtype=dtype)
         model.train()
         groups = setup(model, width, depth, seed)
@@ -99,7 +96,7 @@ def measure(
         rows: list[tuple[int, Reading]] = []
         try:
             for t in range(steps + 1):
-                torch.manual_seed(seed)  # the same dropout at each step
+                seed_again()  # the same dropout at each step
                 last = t == steps
                 with (
                     probe.measuring(initial if t else None, contributions=t in (0, 1, steps)),
@@ -111,10 +108,10 @@ def measure(
                     opt.zero_grad(set_to_none=True)
                     loss.backward()
                 readings = probe.readings()
-                if not last:
+                if t in (0, steps - 1):
                     readings += _gradients(model)
                 if t in (0, steps):
-                    readings += _spectral(model, initial if t else None, probe)
+                    readings += probe.spectral()
                 readings.append(Reading("loss", "", "", torch.tensor(value)))
                 rows += [(t, reading) for reading in readings]
                 if not math.isfinite(value):
@@ -147,20 +144,6 @@ def _gradients(model: nn.Module) -> list[Reading]:
         for name, p in model.named_parameters()
         if p.grad is not None
     ]
-
-
-def _spectral(model: nn.Module, initial: dict[str, Tensor] | None, probe: Probe) -> list[Reading]:
-    """Spectral norms of weights, or of their updates, over √(fan_out/fan_in)."""
-    kind = "spectral" if initial is None else "spectral_change"
-    in_axes = {name: axis for (name, _), axis in probe.in_axes.items()}
-    readings = []
-    for name, p in model.named_parameters():
-        if name in in_axes and p.ndim >= 2:
-            matrix = p.detach() if initial is None else p.detach() - initial[name]
-            axis = in_axes[name]
-            ratio = p.shape[axis] / p.shape[0 if axis else 1]
-            readings.append(Reading(kind, name, "", spectral_norm(matrix) * ratio**0.5))
-    return readings
 
 
 def _averaged(rows: list[tuple[int, Reading]], stacks: Stacks) -> list[dict[str, Any]]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 __all__ = ["Stacks"]
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 _INDEXED = re.compile(r"^(.*?)(\d+)$")
 
@@ -27,27 +28,34 @@ class Stacks:
     places: frozenset[str] = frozenset()
 
     @classmethod
-    def find(cls, shallow: Iterable[str], deep: Iterable[str]) -> Stacks:
+    def find(
+        cls, shallow: Mapping[str, tuple[int, ...]], deep: Mapping[str, tuple[int, ...]]
+    ) -> Stacks:
         """Find the stacks by comparing a model with a deeper one.
 
         Args:
-            shallow: names of the modules and parameters of a model.
+            shallow: shapes of a model's parameters, by name.
             deep: those of a deeper one.
 
         Returns:
-            The places that have more indices in the deeper model.
+            The places that have more indices in the deeper model, and equal blocks there (the first
+            may differ, as where a stage changes its resolution).
 
         Example:
-            >>> Stacks.find(["h.0.mlp.0", "h.0.mlp.1"], ["h.0.mlp.0", "h.1.mlp.1"]).places
+            >>> shallow, deep = {"h.0.mlp.0": (4, 4)}, {"h.0.mlp.0": (4, 4), "h.1.mlp.0": (4, 4)}
+            >>> Stacks.find(shallow, deep).places
             frozenset({'h.*'})
         """
-        shallow, deep = list(shallow), list(deep)
         places: frozenset[str] = frozenset()
         # Stacks inside stacks are found once the outer index is written as *.
         for _ in range(4):
-            few, many = _indices(shallow, places), _indices(deep, places)
+            few, many = _blocks(shallow, places), _blocks(deep, places)
             # A place that only new blocks have, such as their own MLP's layers, is no stack.
-            found = {place for place in many if place in few and len(many[place]) > len(few[place])}
+            found = {
+                place
+                for place in many
+                if place in few and len(many[place]) > len(few[place]) and _alike(many[place])
+            }
             if not found:
                 break
             places |= found
@@ -66,11 +74,7 @@ class Stacks:
             >>> Stacks(frozenset({"h.*"})).pattern("h.11.mlp.0.weight")
             'h.*.mlp.0.weight'
         """
-        done = ""
-        for part in name.split("."):
-            step = _starred(done, part)
-            done = step if step in self.places else _joined(done, part)
-        return done
+        return _pattern(self.places, name)
 
     def block(self, name: str) -> str | None:
         """Return the block that a name lies in, or None.
@@ -89,19 +93,39 @@ class Stacks:
         return None
 
 
-def _indices(names: Iterable[str], places: frozenset[str]) -> dict[str, set[str]]:
-    """Indices seen at each place that is no stack yet."""
-    stacks = Stacks(places)
-    seen: dict[str, set[str]] = {}
-    for name in names:
-        done = ""
-        for part in name.split("."):
+@lru_cache(maxsize=100_000)
+def _pattern(places: frozenset[str], name: str) -> str:
+    done = ""
+    for part in name.split("."):
+        step = _starred(done, part)
+        done = step if step in places else _joined(done, part)
+    return done
+
+
+_Block = dict[str, tuple[int, ...]]
+
+
+def _blocks(
+    shapes: Mapping[str, tuple[int, ...]], places: frozenset[str]
+) -> dict[str, dict[int, _Block]]:
+    """At each place that is no stack yet: index to shapes by the rest of the name."""
+    seen: dict[str, dict[int, _Block]] = {}
+    for name, shape in shapes.items():
+        done, parts = "", name.split(".")
+        for position, part in enumerate(parts):
             match = _INDEXED.match(part)
             step = _starred(done, part)
             if match and step not in places:
-                seen.setdefault(step, set()).add(match[2])
-            done = stacks.pattern(_joined(done, part)) if step not in places else step
+                rest = ".".join(parts[position + 1 :])
+                seen.setdefault(step, {}).setdefault(int(match[2]), {})[rest] = shape
+            done = step if step in places else _joined(done, part)
     return seen
+
+
+def _alike(blocks: dict[int, _Block]) -> bool:
+    """Whether all blocks but perhaps the first have the same parameters."""
+    _, second, *others = (blocks[index] for index in sorted(blocks))
+    return all(other == second for other in others) and bool(second)
 
 
 def _starred(done: str, part: str) -> str:

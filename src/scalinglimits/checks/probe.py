@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from scalinglimits.checks.blocks import block_contributions, is_residual, stream_tensors
 from scalinglimits.checks.names import Stacks
+from scalinglimits.checks.spectral import spectral_norm
 from scalinglimits.checks.tensors import find_tensors, move, rms
 from scalinglimits.checks.uses import ParameterUses
 
@@ -116,6 +117,23 @@ class Probe:
         finally:
             # Passes outside this context are the caller's own business.
             self._paused = True
+
+    def spectral(self) -> list[Reading]:
+        """Return spectral norms over √(fan_out/fan_in), of weights or of their changes.
+
+        Returns:
+            One reading for each weight that a use sums over, of the last pass.
+        """
+        assert self._uses is not None
+        kind = "spectral" if self._references is None else "spectral_change"
+        rows = []
+        for name, axis in {name: axis for (name, _), axis in self.in_axes.items()}.items():
+            p = self._parameters[name]
+            if p.ndim >= 2:
+                ratio = p.shape[axis] / p.shape[0 if axis else 1]
+                norm = spectral_norm(self._uses.delta(p, name))
+                rows.append(Reading(kind, name, "", norm * ratio**0.5))
+        return rows
 
     def readings(self) -> list[Reading]:
         """Return the statistics of the last pass.

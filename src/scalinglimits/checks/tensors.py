@@ -5,10 +5,11 @@ Modules return tensors, tuples, dictionaries, dataclasses, and nests of these; s
 
 from __future__ import annotations
 
-__all__ = ["find_tensors", "move", "rms"]
+__all__ = ["find_tensors", "move", "rms", "seeded"]
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -86,6 +87,31 @@ def rms(x: Tensor) -> Tensor:
         x = x.float()
     # The norm is one pass, without a squared copy.
     return torch.linalg.vector_norm(x) / max(x.numel(), 1) ** 0.5
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[Callable[[], None]]:
+    """Seed the global generators within a context, and restore them afterwards.
+
+    Args:
+        seed: the seed.
+        device: whose generator is seeded besides the CPU's.
+
+    Yields:
+        A function that seeds them again.
+    """
+    devices = [device] if device.type == "cuda" else []
+
+    def again() -> None:
+        # Not torch.manual_seed, which formats a stack trace for each kind of accelerator.
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+
+    with torch.random.fork_rng(devices):
+        again()
+        yield again
 
 
 def _rebuilt(value: Mapping[Any, Any], moved: dict[Any, Any]) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from scalinglimits.checks._sizes import positive
 from scalinglimits.checks.setups import OptimizerLike, Setup, make_optimizer
-from scalinglimits.checks.tensors import move
+from scalinglimits.checks.tensors import move, seeded
 
 SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "constant": lambda part: 1.0,
@@ -110,10 +110,8 @@ def final_loss(
     Raises:
         ValueError: if the loss is no scalar, or not finite at initialisation.
     """
-    devices = [device] if device.type == "cuda" else []
     losses: list[float] = []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
+    with seeded(seed, device):
         model = build(width, depth).to(device)
         model.train()
         opt = make_optimizer(optimizer, setup(model, width, depth, seed))

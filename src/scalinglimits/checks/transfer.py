@@ -234,8 +234,9 @@ def optimum(
 
     Example:
         >>> grid = np.arange(-10.0, -4)
-        >>> optimum(grid, np.stack([(grid + 7.2) ** 2, (grid + 7.0) ** 2]))[0].round(2)
-        np.float64(-7.1)
+        >>> centre, *_ = optimum(grid, np.stack([(grid + 7.2) ** 2, (grid + 7.0) ** 2]))
+        >>> round(centre, 2)
+        -7.1
     """
     grid = np.asarray(log2_lr, float)
     losses = np.atleast_2d(losses)

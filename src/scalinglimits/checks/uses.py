@@ -19,7 +19,8 @@ from __future__ import annotations
 __all__ = ["ParameterUses", "Use"]
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -43,6 +44,7 @@ _STACKED = ("lstm", "gru", "rnn_tanh", "rnn_relu", "multi_head_attention_forward
 _SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
 _MASKED = -1e4
 _GRAPH_STEPS = 40
+_ROWS = 16
 
 
 class Use(NamedTuple):
@@ -65,10 +67,16 @@ class _Shadow:
 
     tensor: Tensor
     references: Mapping[str, Tensor | None]  # None stands for zero
+    deltas: dict[str, Tensor] = field(default_factory=dict)
 
     def delta(self, name: str) -> Tensor:
+        """The change, computed once for all uses of the pass."""
         reference = self.references[name]
-        return self.tensor if reference is None else self.tensor - reference
+        if reference is None:
+            return self.tensor
+        if name not in self.deltas:
+            self.deltas[name] = self.tensor - reference
+        return self.deltas[name]
 
 
 class ParameterUses(TorchFunctionMode):
@@ -116,6 +124,18 @@ class ParameterUses(TorchFunctionMode):
         self._alive: list[Any] = [parameters, constants]
         self._paused = False
 
+    def delta(self, parameter: Tensor, name: str) -> Tensor:
+        """Return a parameter's change from its reference.
+
+        Args:
+            parameter: one of those given.
+            name: its name.
+
+        Returns:
+            The change; the parameter itself where it is compared with zero.
+        """
+        return self._shadows[id(parameter)].delta(name)
+
     def pause(self, paused: bool) -> None:
         """Measure nothing until called with False.
 
@@ -144,16 +164,18 @@ class ParameterUses(TorchFunctionMode):
         )
         with torch.no_grad():
             if others or func in _EMBEDDING:
-                self._record_use(func, args, kwargs, found)
+                self._record_use(func, args, kwargs, found, result)
             elif isinstance(result, (Tensor, tuple, list)):
                 self._follow(func, args, kwargs, found, result)
         return result
 
-    def _record_use(self, func: Any, args: Any, kwargs: Any, found: list[Tensor]) -> None:
+    def _record_use(
+        self, func: Any, args: Any, kwargs: Any, found: list[Tensor], result: Any
+    ) -> None:
         for tensor in found:
             shadow = self._shadows[id(tensor)]
             for name in shadow.references:
-                value = _contribution(func, args, kwargs, shadow, name, tensor)
+                value = self._contribution(func, args, kwargs, shadow, name, tensor, result)
                 if value is None:
                     continue
                 use = Use(name, self._where(), _short_name(func))
@@ -165,6 +187,22 @@ class ParameterUses(TorchFunctionMode):
                 axis = _in_axis(func, args, tensor)
                 if axis is not None:
                     self.in_axes[use] = axis
+
+    def _contribution(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        shadow: _Shadow,
+        name: str,
+        tensor: Tensor,
+        result: Any,
+    ) -> Tensor | None:
+        if func is F.linear and shadow.references[name] is None and tensor is args[1]:
+            # Compared with zero, the product is what the model has just computed.
+            bias = args[2] if len(args) > 2 else kwargs.get("bias")
+            return rms(result if bias is None else result.detach() - bias.detach())
+        return _contribution(func, args, kwargs, shadow, name, tensor)
 
     def _follow(self, func: Any, args: Any, kwargs: Any, found: list[Tensor], result: Any) -> None:
         """Remember a result that depends on parameters only, such as a view or a cast."""
@@ -230,7 +268,8 @@ def _contribution(
         if tensor is args[1]:
             rest = args[3:]
             options = {key: value for key, value in kwargs.items() if key != "bias"}
-            x, w = _same_precision(args[0].detach(), delta)
+            x = _thinned(args[0].detach()) if func is F.linear else args[0].detach()
+            x, w = _same_precision(x, delta)
             return rms(func(x, w, None, *rest, **options))
     if func in _MULTILINEAR:
         return _sizeable(
@@ -267,6 +306,12 @@ def _difference(
 def _sizeable(change: Tensor) -> Tensor | None:
     value = rms(change).float()
     return value if change.numel() > 1 and bool(torch.isfinite(value)) else None
+
+
+def _thinned(x: Tensor) -> Tensor:
+    """At most 16 evenly spread rows: enough for a root mean square over rows and features."""
+    rows = x.reshape(-1, x.shape[-1])
+    return rows[:: -(-len(rows) // _ROWS)] if len(rows) > _ROWS else rows
 
 
 def _same_precision(x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
@@ -310,6 +355,7 @@ def _nearest(tensor: Tensor, names: Mapping[int, str]) -> set[str]:
     return set()
 
 
+@lru_cache(maxsize=1000)
 def _short_name(func: Any) -> str:
     name = resolve_name(func) or getattr(func, "__name__", "function")
     return name.rsplit(".", 1)[-1].strip("_")
