@@ -433,3 +433,20 @@ def test_early_stop(rule):
     assert run.status == "stopped"
     assert run.stop_step == np.argmax(whole.loss <= 1e-3)
     np.testing.assert_array_equal(run.predictor, whole.predictor[: run.stop_step + 1])
+
+
+def test_a_run_that_oscillates_for_ever_ends_in_a_record():
+    data = GaussianData(np.eye(1), np.array([4.0]))
+    run = train(LinearNetwork(1), data, step_size=0.2, steps=3000)
+    assert run.status == "completed"
+    assert np.isfinite(run.predictor).all()
+    # Nothing bounds the error of a chaotic run: the estimate may be infinite, but is a number.
+    assert not np.isnan(run.error_estimate).any()
+
+
+def test_error_estimate_stays_small_after_convergence():
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    data = EmpiricalData(X, X @ [1.0, 0.5, -1.0])
+    run = train(LinearNetwork(3), data, step_size=0.1, steps=4000)
+    assert run.loss[-1] < 1e-25
+    assert run.error_estimate.max() < 1e-6

@@ -17,6 +17,7 @@ from .trained import TrainedMatrix
 from .trajectory import Trajectory
 
 _LARGEST_EXPONENT = 100.0
+_ROUNDING = 1e-11
 _SMALLEST_FACTOR = 0.1
 _ARRAYS = (
     "predictor",
@@ -225,12 +226,15 @@ class ErrorEstimate:
             return
         if self._last is not None:
             change = (xi - self._last[1]).ravel()
-            along = float(change @ (predictor - self._last[0]).ravel())
-            if along > 0.0:
+            step = (predictor - self._last[0]).ravel()
+            along = float(change @ step)
+            # After convergence both differences are rounding, and show no curvature.
+            moves = _length(step) > _ROUNDING * _length(predictor)
+            if along > 0.0 and moves:
                 # Exact when the step is along an eigenvector of the predictor's linear recursion.
                 factor = abs(1.0 - speed * float(change @ change) / along)
                 self._overshoot += math.log(max(factor, _SMALLEST_FACTOR))
-                self._overshoot = max(self._overshoot, 0.0)
+                self._overshoot = min(max(self._overshoot, 0.0), _LARGEST_EXPONENT)
         self._last = predictor, xi
 
 
