@@ -52,8 +52,9 @@ def study_grid(quick: bool = False) -> list[dict[str, Any]]:
     """List the settings and modes of the study.
 
     Plain stacks have depth 4, 8 and 16; residual stacks 4, 16 and 64. The gain is √2 and, without
-    normalisation, 1 as well (a normalisation undoes the gain). At depth 64, where plain stacks do
-    not train, two of them are tried with SGD alone.
+    normalisation, 1 as well (a normalisation undoes the gain). At depth 64, residual stacks also run
+    with branches scaled down by the root of the number of blocks, 31; of the plain ones, which
+    hardly train, two are tried with SGD alone.
 
     Args:
         quick: two architectures at depth 4.
@@ -72,6 +73,7 @@ def study_grid(quick: bool = False) -> list[dict[str, Any]]:
     networks.append(("residual-4", 64))
     return [
         *_product(networks, [plain, normalised, low_gain], ["sgd", "adam"]),
+        *_product([("residual-4", 64)], [("none", _HE / math.sqrt(31))], ["sgd", "adam"]),
         *_product([("ffn-4", 64), ("expand-4", 64)], [plain, normalised], ["sgd"]),
     ]
 
@@ -162,7 +164,8 @@ def _group(cell: Mapping[str, Any]) -> str:
     kind = "residual" if ARCHITECTURES[cell["architecture"]].kind == "residual" else "plain"
     if cell["norm"] != "none":
         return f"{kind}, normalised"
-    return f"{kind}, gain √2" if cell["gain"] > 1.2 else f"{kind}, gain 1"
+    gain = "1" if cell["gain"] == 1 else "√2" if cell["gain"] > 1 else "√(2/blocks)"
+    return f"{kind}, gain {gain}"
 
 
 def _caption(cells: pd.DataFrame, settings: Mapping[str, Any]) -> str:
