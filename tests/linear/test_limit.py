@@ -437,7 +437,7 @@ def test_early_stop(rule):
 
 def test_a_run_that_oscillates_for_ever_ends_in_a_record():
     data = GaussianData(np.eye(1), np.array([4.0]))
-    run = train(LinearNetwork(1), data, step_size=0.2, steps=3000)
+    run = train(LinearNetwork(1), data, step_size=0.2, steps=700)
     assert run.status == "completed"
     assert np.isfinite(run.predictor).all()
     # Nothing bounds the error of a chaotic run: the estimate may be infinite, but is a number.
