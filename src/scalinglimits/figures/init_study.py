@@ -52,8 +52,8 @@ def study_grid(quick: bool = False) -> list[dict[str, Any]]:
     """List the settings and modes of the study.
 
     Plain stacks have depth 4, 8 and 16; residual stacks 4, 16 and 64. The gain is √2 and, without
-    normalisation, 1 as well (a normalisation undoes the gain). At depth 64, residual stacks also run
-    with branches scaled down by the root of the number of blocks, 31; of the plain ones, which
+    normalisation, 1 as well (a normalisation undoes the gain). At depth 64, residual stacks also
+    run with branches scaled down by the root of the number of blocks, 31; of the plain ones, which
     hardly train, two are tried with SGD alone.
 
     Args:
