@@ -3,37 +3,10 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import pytest
-
-from scalinglimits.cli import main
-
-
-@dataclass
-class Result:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a command in this process, which has imported torch already."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["scalinglimits", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        output = capsys.readouterr()
-        return Result(code, output.out, output.err)
-
-    return call
 
 
 def test_module_runs_as_a_command():
