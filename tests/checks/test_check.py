@@ -68,6 +68,49 @@ def test_depth_mup_and_adamw():
     assert check.settings["depth_exponent"] == 0.5
 
 
+class Encoder(nn.Module):
+    """PyTorch's own encoder; its attention is one fused function."""
+
+    def __init__(self, width, depth):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(
+            width, width // 8, 2 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.stem, self.head = nn.Linear(4, width), nn.Linear(width, 2)
+        self.encoder = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+
+    def forward(self, x):
+        return {"logits": self.head(self.encoder(self.stem(x.unflatten(0, (4, 2)))).flatten(0, 1))}
+
+
+def test_transformer_encoder():
+    small = {"widths": (32, 64, 128), "depths": (2, 4), "seeds": 2, "max_seeds": 2, "steps": 1}
+    check = scaling_check(Encoder, step, [X], plan="mup", **small)
+    assert not check.failures, str(check)
+    naive = scaling_check(Encoder, step, [X], plan=None, **small)
+    assert "encoder.layers.*.self_attn.in_proj_weight" in naive.suspects
+
+
+def test_query_bias_may_absorb_the_attention_factor():
+    class Attention(nn.Module):
+        def __init__(self, width, depth):
+            super().__init__()
+            self.stem, self.head = nn.Linear(4, width), nn.Linear(width, 2)
+            self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+
+        def forward(self, x):
+            x = self.stem(x.unflatten(0, (4, 2)))
+            x = x + nn.functional.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x))
+            return {"logits": self.head(x).flatten(0, 1)}
+
+    check = scaling_check(
+        Attention, step, [X], plan=None, widths=(16, 32), depths=(1,), seeds=2, steps=1
+    )
+    ranges = {f.name: f.expected for f in check.findings if f.kind == "contribution"}
+    assert ranges["q.weight"] == ranges["q.bias"] == (-0.5, 0.0)
+    assert ranges["v.weight"] == ranges["v.bias"] == (0.0, 0.0)
+
+
 def test_same_seed_same_record_and_global_generator_untouched():
     state = torch.get_rng_state()
     small = {**SMALL, "widths": (8, 16), "depths": (1, 2), "seeds": 2}

@@ -182,7 +182,7 @@ class ParameterUses(TorchFunctionMode):
                 if any(u.parameter == name and u != use for u in self.contributions):
                     for other in _direct(args):
                         if other is not tensor and other.grad_fn is not None:
-                            self.gains |= _nearest(other, self._names)
+                            self.gains |= _nearest(other, self._names, self._names)
                 self.contributions.setdefault(use, []).append(value**2)
                 axis = _in_axis(func, args, tensor)
                 if axis is not None:
@@ -248,7 +248,9 @@ class ParameterUses(TorchFunctionMode):
         if logits.ndim < 2 or logits.shape[-1] < 2:
             return
         source = inputs[0] if inputs else args[0] if args else kwargs["input"]
-        self.queries.setdefault(self._where(), set()).update(_nearest(source, self._matrices))
+        self.queries.setdefault(self._where(), set()).update(
+            _nearest(source, self._names, self._matrices)
+        )
         # A softmax does not see a constant, and masked entries are no signal.
         seen = (logits > _MASKED).float()
         logits = torch.where(seen > 0, logits, 0.0)
@@ -337,18 +339,16 @@ def _in_axis(func: Any, args: Any, tensor: Tensor) -> int | None:
     return None
 
 
-def _nearest(tensor: Tensor, names: Mapping[int, str]) -> set[str]:
-    """Names of the parameters nearest to a tensor in the graph that it was computed by."""
+def _nearest(tensor: Tensor, names: Mapping[int, str], wanted: Mapping[int, str]) -> set[str]:
+    """Names of parameters met on the way back to the nearest wanted one, itself included."""
     layer: list[Any] = [tensor.grad_fn]
     seen: set[Any] = set()
+    met: set[str] = set()
     for _ in range(_GRAPH_STEPS):
-        found = {
-            names[id(node.variable)]
-            for node in layer
-            if hasattr(node, "variable") and id(node.variable) in names
-        }
-        if found:
-            return found
+        here = [id(node.variable) for node in layer if hasattr(node, "variable")]
+        met |= {names[i] for i in here if i in names}
+        if any(i in wanted for i in here):
+            return met
         following = [n for node in layer if node is not None for n, _ in node.next_functions]
         layer = [node for node in following if node is not None and node not in seen]
         seen.update(layer)
