@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-_TYPES = {
+_TYPES: dict[int, np.dtype] = {
     0x08: np.dtype(">u1"),
     0x09: np.dtype(">i1"),
     0x0B: np.dtype(">i2"),
