@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import torch
@@ -66,8 +67,9 @@ def step(model: nn.Module, batch: Tensor) -> Tensor:
 
 def batches(path: str | Path | None = None, seed: int = 0) -> Iterator[Tensor]:
     """Yield random windows of the text, for ever."""
-    path = path or os.environ.get("TEXT_FILE") or Path(__file__).parent / "alice.txt"
-    text = torch.tensor(list(Path(path).read_bytes()))
+    path = path or os.environ.get("TEXT_FILE")
+    builtin = resources.files("scalinglimits.data") / "alice.txt"
+    text = torch.tensor(list((Path(path) if path else builtin).read_bytes()))
     generator = torch.Generator().manual_seed(seed)
     while True:
         starts = torch.randint(len(text) - CONTEXT, (BATCH,), generator=generator)
