@@ -239,7 +239,6 @@ def test_unknown_layers_are_listed_and_can_be_declared():
         ({"axes": {"0.bias": Axes()}}, ValueError, r"0\.bias, shape \(3,\): `in_axis` must lie"),
         ({"seed": 0, "generator": torch.Generator()}, ValueError, "`seed` must not be given"),
     ],
-    ids=str,
 )
 def test_errors_come_before_any_change(arguments, error, message):
     net = nn.Sequential(nn.Linear(4, 3))
@@ -256,7 +255,6 @@ def test_errors_come_before_any_change(arguments, error, message):
         (nn.LazyLinear(3), ValueError, "`weight` must have a shape"),
         (nn.Linear(2, 2, dtype=torch.complex64), TypeError, "`weight` must be of type float16"),
     ],
-    ids=str,
 )
 def test_bad_models(model, error, message):
     with pytest.raises(error, match=message):

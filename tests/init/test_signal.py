@@ -190,7 +190,6 @@ def test_layers_packed_excluded_and_bilinear():
         (nn.Tanh(), np.tanh, lambda z: 1 / np.cosh(z) ** 2),
         (nn.SiLU(), lambda z: z / (1 + np.exp(-z)), None),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("q", [0.01, 1.0, 30.0])
 def test_gains_of_activations_are_gaussian_integrals(module, function, slope, q):
@@ -237,7 +236,6 @@ def test_the_same_seed_gives_the_same_table():
         (([(4, 8)], torch.ones(1)), ValueError, "`inputs` must be None for shapes"),
         ((nn.Linear(4, 8),), ValueError, "`inputs` must be the input of the model; got None"),
     ],
-    ids=str,
 )
 def test_bad_models_and_shapes(arguments, error, message):
     with pytest.raises(error, match=message):
@@ -252,7 +250,6 @@ def test_bad_models_and_shapes(arguments, error, message):
         ({"batch": 2.0}, TypeError, "`batch` must be an integer; got 2.0"),
         ({"activation": torch.relu}, TypeError, "`activation` must be a torch.nn.Module"),
     ],
-    ids=str,
 )
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
