@@ -28,6 +28,7 @@ from scalinglimits.init import END_TO_END, signal_table
 from scalinglimits.laws.fans import MODES
 
 HE = math.sqrt(2.0)
+STORED = Path(__file__).parents[2] / "docs" / "data" / "averaging-fans"
 SMALL = {
     "data": "digits", "replicates": 2, "steps": 30, "batch_size": 32, "target": 1.8, "window": 3,
     "root": 0,
@@ -373,6 +374,95 @@ def test_wrong_files(tmp_path):
         load_classes(tmp_path / "fractions.npz")
     with pytest.raises(FileNotFoundError, match="`path` must be an existing file"):
         load_classes(Path(tmp_path) / "missing.npz")
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return stored_record(STORED)
+
+
+def group(record, name, depth):
+    groups = record.tables["groups"]
+    return groups[(groups.group == name) & (groups.depth == depth)].set_index("mode")
+
+
+def test_stored_tables_derive_from_the_stored_trials(stored):
+    for name in ("", "groups", "families", "norms"):
+        read = pd.read_csv(STORED / f"A-study{'_' + name if name else ''}.csv")
+        pd.testing.assert_frame_equal(
+            read, stored.tables[name].reset_index(drop=True), rtol=1e-8, check_dtype=False
+        )
+    trials = stored.tables["trials"]
+    grid = pd.DataFrame(study_grid())
+    key = ["architecture", "norm", "depth", "optimizer", "mode"]
+    assert trials[key].to_numpy().tolist() == grid[key].to_numpy().tolist()
+
+
+def test_a_cell_of_the_stored_study_comes_out_again(stored):
+    protocol = Protocol(**stored.settings)
+    grid = [
+        config
+        for config in study_grid()
+        if config["architecture"] == "ffn-4" and config["depth"] == 4 and config["gain"] == 1
+    ][:5]
+    again = study(Request(n_jobs=1), protocol, grid).tables[""].set_index("mode")
+    cells = stored.tables[""]
+    part = cells[(cells.architecture == "ffn-4") & (cells.depth == 4) & (cells.gain == 1)]
+    part = part[part.optimizer == "sgd"].set_index("mode")
+    # another machine may round otherwise, and training amplifies it
+    np.testing.assert_allclose(again.steps, part.steps, rtol=0.1)
+    np.testing.assert_allclose(again.octaves, part.octaves, atol=0.6)
+
+
+def test_findings_plain_stacks(stored):
+    """What the page says: plain deep stacks need an average that is neutral from end to end."""
+    deep = group(stored, "plain, gain √2", 16)
+    assert (deep.octaves[["fan_avg", "fan_quad_avg"]] < deep.octaves.fan_geo_avg - 0.5).all()
+    assert deep.octaves_difference_upper["fan_quad_avg"] < -2
+    assert deep.octaves_difference_upper["fan_avg"] < 0
+    assert deep.steps_ratio_lower["fan_quad_avg"] > 1.1
+    for mode in ("fan_in", "fan_out"):
+        assert deep.octaves_difference_lower[mode] < 0 < deep.octaves_difference_upper[mode]
+        assert deep.trained[mode] == deep.trained["fan_geo_avg"]
+
+
+def test_findings_normalised_stacks(stored):
+    """What the page says: with normalisation no average is far from another."""
+    groups = stored.tables["groups"]
+    normed = groups[groups.group.str.contains("normalised")]
+    assert normed.steps_ratio.dropna().between(0.9, 1.15).all()
+    assert normed.octaves_difference.abs().max() < 0.4
+    whole = stored.tables["norms"].query("norm == 'layer'").set_index("mode")
+    assert (whole.settings == 38).all()
+    assert whole.trained.between(35, 36).all()
+    assert whole.steps_ratio_lower.gt(0.95).all()
+    assert whole.steps_ratio_upper.lt(1.09).all()
+
+
+def test_findings_residual_stacks(stored):
+    """What the page says: without normalisation the smallest branch wins, whatever its mode."""
+    for name in ("residual, gain √2", "residual, gain 1"):
+        deep = group(stored, name, 16)
+        assert deep.steps_ratio_upper["fan_quad_avg"] < 0.9
+        assert deep.steps_ratio_upper["fan_avg"] < 0.9
+    assert group(stored, "residual, gain √2", 64).trained.sum() == 1
+    scaled = group(stored, "residual, gain √(2/blocks)", 64)
+    assert (scaled.trained == scaled.settings).all()
+    assert scaled.steps_ratio.between(0.89, 1.07).all()
+
+
+def test_findings_single_fans(stored):
+    """What the page says: fan_out is a little faster than fan_in."""
+    steps = summarize(stored.tables["trials"]).pivot(
+        index=["architecture", "norm", "gain", "depth", "optimizer"],
+        columns="mode",
+        values="log_steps",
+    )
+    logs = np.array(steps.fan_out.tolist()) - np.array(steps.fan_in.tolist())
+    logs = logs[np.isfinite(logs).all(axis=1)]
+    assert len(logs) == 97
+    assert np.exp(logs.mean()) == pytest.approx(0.93, abs=0.005)
+    assert (np.exp(logs.mean(axis=0)) < 0.97).all()
 
 
 @pytest.mark.parametrize("depth", [2, 5])

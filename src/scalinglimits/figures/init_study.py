@@ -91,7 +91,8 @@ def study(
         grid: configurations as of :func:`study_grid`.
 
     Returns:
-        The record: cells, ``groups`` and ``families`` of settings, ``trials`` and ``settings``.
+        The record: cells; ``groups``, ``families`` and ``norms`` of settings; ``trials`` and
+        ``settings``.
     """
     if protocol is None:
         protocol = _QUICK if request.quick else Protocol()
@@ -150,10 +151,12 @@ def _record(trials: pd.DataFrame, settings: dict[str, Any]) -> FigureRecord:
     cells = compare(summary)
     groups = pool(summary, ["group", "depth"])
     families = pool(summary, ["group", "architecture"])
+    norms = pool(summary, ["norm"])
     tables = {
         "": cells,
         "groups": groups,
         "families": families,
+        "norms": norms,
         "trials": trials,
         "settings": pd.DataFrame([settings]),
     }

@@ -35,7 +35,7 @@ def draw_study(record: FigureRecord) -> Figure:
 
     trials = record.tables["trials"]
     groups = record.tables["groups"].sort_values(["group", "depth"], kind="stable")
-    figure, axes = panels(2, 3, size=(4.3, 3.7))
+    figure, axes = panels(2, 3, size=(4.3, 4.8), height_ratios=(2, 3))
     matching = trials[(trials.architecture == _FAMILY) & (trials.gain > 1.2)]
     optimizer = "adam" if "adam" in set(matching.optimizer) else "sgd"
     plain, normed = (matching[(matching.norm == "none") == bare] for bare in (True, False))
@@ -49,11 +49,11 @@ def draw_study(record: FigureRecord) -> Figure:
         _draw_rates(ax, part, f"{name}: {_FAMILY}, depth {depth}, {_OPTIMIZERS[optimizer]}", record)
     _draw_trained(axes[1, 0], groups)
     _draw_effect(axes[1, 1], groups, "steps_ratio")
-    axes[1, 1].set_title(f"(e) steps at each mode's best rate, {REFERENCE} = 1")
+    axes[1, 1].set_title(f"(e) steps at the best rate, {REFERENCE} = 1")
     axes[1, 1].set_xlabel("ratio of steps")
     _draw_effect(axes[1, 2], groups, "octaves_difference")
-    axes[1, 2].set_title(f"(f) usable range of rates, less that of {REFERENCE}")
-    axes[1, 2].set_xlabel("octaves")
+    axes[1, 2].set_title(f"(f) usable range of rates, {REFERENCE} = 0")
+    axes[1, 2].set_xlabel("difference in octaves")
     write_caption(figure, record.title, record.caption)
     return figure
 
