@@ -91,7 +91,7 @@ def test_phase_and_figure(run, tmp_path):
         (["propagate", "--depth", "0"], "must be positive integers"),
         (["phase", "--hurst", "0.5:1"], "`hurst` must be START:STOP:COUNT"),
         (["phase", "--hurst", "1.0"], "must"),
-        (["figure", "R99"], "`names` must be among R1"),
+        (["figure", "R99"], "`names` must be among A-study"),
         (["figure", "R6", "--setting", "guess"], "`setting` must be 'text' or 'code'"),
     ],
 )
