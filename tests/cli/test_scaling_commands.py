@@ -29,10 +29,11 @@ def test_check_passes_under_the_plan_and_fails_without(run, model_file, tmp_path
     assert (tmp_path / "check.png").exists()
 
 
-def test_transfer_writes_its_tables(run, model_file, tmp_path):
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_transfer_writes_its_tables(run, model_file, tmp_path, n_jobs):
     result = run(
         "transfer", model_file, "--width", 16, "--width", 32, "--depth", 1, "--steps", 4,
-        "--seeds", 2, "--depth-rule", "none", "--n-jobs", 1, "--out", tmp_path,
+        "--seeds", 2, "--depth-rule", "none", "--n-jobs", n_jobs, "--out", tmp_path,
     )  # fmt: skip
     assert result.returncode in (0, 1, 3), result.stderr
     drifts = pd.read_csv(tmp_path / "transfer_drifts.csv")

@@ -14,6 +14,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+try:  # the copy that joblib pickles with: its own before version 1.6
+    from joblib.externals import cloudpickle
+except ImportError:
+    import cloudpickle
+
 _NEEDED = {
     "build": "build(width, depth), which returns a torch.nn.Module",
     "step": "step(model, batch), which returns the loss",
@@ -97,6 +102,8 @@ def load_model_file(
         raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
+    # Worker processes cannot import the file by its name: they get its functions whole.
+    cloudpickle.register_pickle_by_value(module)
     found = {key: getattr(module, key, None) for key in _NEEDED}
     missing = [key for key in needed if found[key] is None]
     if missing:
