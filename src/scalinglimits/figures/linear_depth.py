@@ -22,6 +22,7 @@ import pandas as pd
 
 from scalinglimits.figures.linear_settings import (
     Setting,
+    draw_distances,
     linear_setting,
     mean_squares,
     power_fit,
@@ -147,28 +148,13 @@ def _draw_depth(record: FigureRecord) -> Figure:
     exponents = record.tables["exponents"].set_index("hidden")
     for i, (hidden, part) in enumerate(record.tables["limits"].groupby("hidden")):
         axes[0, 0].plot(part.step, part.relative_loss, color=COLORS[i], label=f"n = {hidden}")
-    for i, (hidden, part) in enumerate(record.tables[""].groupby("hidden")):
-        fit = exponents.loc[hidden]
-        spread = np.exp(1.96 * part.standard_error / part.mean_square)
-        axes[0, 1].errorbar(
-            part.width * 1.1 ** (i - 1.5),
-            part.mean_square,
-            [part.mean_square * (1 - 1 / spread), part.mean_square * (spread - 1)],
-            fmt="o",
-            ms=3.5,
-            color=COLORS[i],
-            label=f"n = {hidden}: exponent {fit.exponent:+.2f} ± {fit.half_width:.2f}",
-        )
-        last = part.iloc[-1]
-        axes[0, 1].plot(part.width, last.mean_square * last.width / part.width, "--",
-                        linewidth=0.8, color=COLORS[i])  # fmt: skip
-    axes[0, 1].plot([], [], "--", color="0.4", linewidth=0.8, label="slope −1")
+    groups = [
+        (f"n = {hidden}", part, exponents.loc[hidden])
+        for hidden, part in record.tables[""].groupby("hidden")
+    ]
+    draw_distances(axes[0, 1], groups)
     axes[0, 0].set_yscale("log")
-    axes[0, 1].set_xscale("log")
-    axes[0, 1].set_yscale("log")
     label_axes(axes[0, 0], "(a) the limit", "step κ", "loss / loss at the start")
-    label_axes(axes[0, 1], "(b) distance from the limit", "width m",
-               r"$E\,\|\lambda^m - \lambda^\infty\|^2$")  # fmt: skip
     axes[0, 0].legend()
     axes[0, 1].legend(fontsize=7)
     write_caption(figure, record.title, record.caption)

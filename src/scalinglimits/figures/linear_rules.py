@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from scalinglimits.figures.linear_settings import (
+    draw_distances,
     linear_setting,
     mean_squares,
     power_fit,
@@ -266,28 +267,12 @@ def _draw_sgd(record: FigureRecord) -> Figure:
         axes[0, 0].plot(part.step, part.excess, line, color=color, linewidth=width,
                         label=labels[str(name)])  # fmt: skip
     fits = record.tables["exponents"].set_index("step")
-    for i, (step, part) in enumerate(record.tables[""].groupby("step")):
-        spread = np.exp(1.96 * part.standard_error / part.mean_square)
-        fit = fits.loc[step]
-        axes[0, 1].errorbar(
-            part.width * 1.1 ** (i - 1),
-            part.mean_square,
-            [part.mean_square * (1 - 1 / spread), part.mean_square * (spread - 1)],
-            fmt="o",
-            ms=3,
-            color=COLORS[i],
-            label=f"κ = {step}: exponent {fit.exponent:+.2f} ± {fit.half_width:.2f}",
-        )
-        last = part.iloc[-1]
-        axes[0, 1].plot(part.width, last.mean_square * last.width / part.width, "--",
-                        linewidth=0.8, color=COLORS[i])  # fmt: skip
-    axes[0, 1].plot([], [], "--", color="0.4", linewidth=0.8, label="slope −1")
+    groups = [
+        (f"κ = {step}", part, fits.loc[step]) for step, part in record.tables[""].groupby("step")
+    ]
+    draw_distances(axes[0, 1], groups)
     axes[0, 0].set_yscale("log")
-    axes[0, 1].set_xscale("log")
-    axes[0, 1].set_yscale("log")
     label_axes(axes[0, 0], "(a) training", "step κ", "loss − least loss")
-    label_axes(axes[0, 1], "(b) distance from the limit", "width m",
-               r"$E\,\|\lambda^m - \lambda^\infty\|^2$")  # fmt: skip
     axes[0, 0].legend()
     axes[0, 1].legend(fontsize=7)
     write_caption(figure, record.title, record.caption)

@@ -18,6 +18,7 @@ __all__ = [
     "STABLE_NORM",
     "PowerFit",
     "Setting",
+    "draw_distances",
     "linear_setting",
     "mean_squares",
     "power_fit",
@@ -26,12 +27,18 @@ __all__ = [
 ]
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from scalinglimits.laws.streams import derive_seed
 from scalinglimits.linear import EmpiricalData, GaussianData, Replicates
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STABLE_NORM = 2.4375
 """Largest ‖λ*‖ for which the limit converges at the step size 0.2 (text's data; to 1e-3)."""
@@ -192,3 +199,34 @@ def width_label(width: float) -> str:
     if width >= 1e4 and power == round(power):
         return rf"$m = 10^{{{round(power)}}}$"
     return rf"$m = {int(width)}$"
+
+
+def draw_distances(ax: Axes, groups: Sequence[tuple[str, pd.DataFrame, pd.Series]]) -> None:
+    """Draw mean square distances from the limit against the width, with slopes −1.
+
+    Args:
+        ax: the panel.
+        groups: for each curve its name, its table (columns ``width, mean_square,
+            standard_error``) and its fit (``exponent, half_width``).
+    """
+    from scalinglimits.figures.style import COLORS, label_axes
+
+    for i, (name, part, fit) in enumerate(groups):
+        spread = np.exp(1.96 * part.standard_error / part.mean_square)
+        ax.errorbar(
+            part.width * 1.1 ** (i - (len(groups) - 1) / 2),  # side by side
+            part.mean_square,
+            [part.mean_square * (1 - 1 / spread), part.mean_square * (spread - 1)],
+            fmt="o",
+            ms=3.5,
+            color=COLORS[i],
+            label=f"{name}: exponent {fit.exponent:+.2f} ± {fit.half_width:.2f}",
+        )
+        last = part.iloc[-1]
+        line = last.mean_square * last.width / part.width
+        ax.plot(part.width, line, "--", linewidth=0.8, color=COLORS[i])
+    ax.plot([], [], "--", color="0.4", linewidth=0.8, label="slope −1")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    y = r"$E\,\|\lambda^m - \lambda^\infty\|^2$"
+    label_axes(ax, "(b) distance from the limit", "width m", y)
