@@ -99,6 +99,33 @@ class GPT(nn.Module):
         return self.head(self.norm(h))
 
 
+class Separate(nn.Module):
+    """Attention and an MLP whose sizes are axes of their own."""
+
+    def __init__(self, width, depth, heads, head_size, ffn):
+        super().__init__()
+        inner = heads * head_size
+        self.stem, self.head = nn.Linear(4, width), nn.Linear(width, 3)
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict(
+                {name: nn.Linear(width, inner, bias=False) for name in "qkv"}
+                | {"out": nn.Linear(inner, width, bias=False)}
+                | {"up": nn.Linear(width, ffn), "down": nn.Linear(ffn, width)}
+            )
+            for _ in range(depth)
+        )
+        self.heads = heads
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks:
+            q, k, v = (block[n](x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for n in "qkv")
+            mixed = F.scaled_dot_product_attention(q, k, v)
+            x = x + block["out"](mixed.transpose(1, 2).flatten(2))
+            x = x + block["down"](torch.relu(block["up"](x)))
+        return self.head(x)
+
+
 class ConvBlock(nn.Module):
     def __init__(self, inputs, outputs, last_relu):
         super().__init__()

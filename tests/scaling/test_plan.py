@@ -6,7 +6,8 @@ import copy
 
 import pandas as pd
 import pytest
-from scaling_models import GPT, Residual, mlp
+import torch
+from scaling_models import GPT, Residual, Separate, mlp
 
 from scalinglimits.scaling import ScalingPlan, make_plan
 
@@ -136,6 +137,34 @@ def test_named_axes():
     assert plan["blocks.0.attention.q.weight"].lr == 0.25  # heads do not grow
     same = make_plan(build, base, {**target, "heads": 2})
     assert same["blocks.0.attention.q.weight"].lr == 0.125
+
+
+def test_retarget_along_any_axes_equals_a_new_plan():
+    base = {"width": 16, "depth": 2, "heads": 2, "head_size": 8, "ffn": 32}
+    example = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+    plan = make_plan(Separate, base, base, optimizer="adam", example=example)
+    changes = {
+        "ffn": {"ffn": 64}, "heads": {"heads": 8}, "heads' size": {"head_size": 32},
+        "all": {"width": 32, "depth": 4, "heads": 4, "ffn": 64}, "none": {},
+    }  # fmt: skip
+    rows = {}
+    for name, change in changes.items():
+        target = base | change
+        again = plan.retarget(target)
+        fresh = make_plan(Separate, base, target, optimizer="adam", example=example)
+        pd.testing.assert_frame_equal(again.to_frame(), fresh.to_frame())
+        rows[name] = again.to_frame()
+    for axis, name, role, init, lr in [
+        ("ffn", "down", "readout", 0.5, 0.5),
+        ("ffn", "up", "input", 1, 1),
+        ("heads", "out", "readout", 0.25, 0.25),
+        ("heads", "q", "input", 1, 1),
+        ("heads' size", "q", "input", 0.5, 0.5),  # 1/d instead of 1/√d
+    ]:
+        row = rows[axis].loc[f"blocks.0.{name}.weight"]
+        assert row.role == role
+        assert (row.init, row.lr) == pytest.approx((init, lr))
+    assert (rows["none"][["init", "lr"]] == 1).all(axis=None)
 
 
 def test_rules_for_decay_and_eps():

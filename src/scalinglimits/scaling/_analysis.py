@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +15,9 @@ from scalinglimits.scaling._attention import HeadSize, find_queries, head_sizes
 from scalinglimits.scaling._bench import Bench, Trace, guess_example, runner
 from scalinglimits.scaling._branches import find_branch_outputs, last_affine
 from scalinglimits.scaling._builds import Builder, Snapshot
-from scalinglimits.scaling._sizes import Size
 from scalinglimits.scaling._stacks import Stacks, find_stacks
 from scalinglimits.scaling.entry import InitLaw
+from scalinglimits.scaling.sizes import Size
 
 __all__ = ["Analysis", "depth_stacks"]
 
@@ -33,12 +33,21 @@ class Analysis:
         base: The base size.
         moving: The width axes that grow.
         example: The user's example; None to guess one.
+        others: The analyses of the same model along other axes.
     """
 
     builder: Builder
     base: Size
     moving: tuple[str, ...]
     example: Any = None
+    others: dict[tuple[str, ...], Analysis] = field(default_factory=dict, repr=False)
+
+    def along(self, moving: tuple[str, ...]) -> Analysis:
+        """Return what the same model reveals as other axes grow."""
+        self.others.setdefault(self.moving, self)
+        if moving not in self.others:
+            self.others[moving] = replace(self, moving=moving)
+        return self.others[moving]
 
     @cached_property
     def small(self) -> Size:
@@ -50,7 +59,7 @@ class Analysis:
             widths = {key: self.base.widths[key] for key in self.moving}
             if any(value % divisor or value // divisor < 4 for value in widths.values()):
                 continue
-            size = self.base.with_widths({k: v // divisor for k, v in widths.items()})
+            size = self.base.with_values({k: v // divisor for k, v in widths.items()})
             try:
                 found = self.builder.meta(size.at_depth(depth))
             except (ValueError, TypeError):
@@ -108,7 +117,7 @@ class Analysis:
     @cached_property
     def _wide_bench(self) -> Bench:
         widths = {key: 2 * self.small.widths[key] for key in self.moving}
-        bench = self._bench_at(self.small.with_widths(widths))
+        bench = self._bench_at(self.small.with_values(widths))
         assert bench is not None
         return bench
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from scalinglimits.scaling._record import LawRecorder
-from scalinglimits.scaling._sizes import Size
 from scalinglimits.scaling.entry import InitLaw
+from scalinglimits.scaling.sizes import Size
 
 __all__ = ["Builder", "Snapshot"]
 

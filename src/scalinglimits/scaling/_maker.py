@@ -14,11 +14,12 @@ from scalinglimits.scaling._builds import Snapshot
 from scalinglimits.scaling._derive import Facts, Rules, derive
 from scalinglimits.scaling._fans import Use
 from scalinglimits.scaling._options import check_axes, law_name
+from scalinglimits.scaling._probes import PROBES, moving_axes, probe_depth, probe_width
 from scalinglimits.scaling._roles import check_overrides, override_of, role_of, uses_of
-from scalinglimits.scaling._sizes import PROBES, Size, parse_size, probe_depth, probe_width
 from scalinglimits.scaling._stacks import Stacks, correspond, find_stacks
 from scalinglimits.scaling.plan import ScalingPlan
 from scalinglimits.scaling.rules import WIDTH_RULES, Growth
+from scalinglimits.scaling.sizes import Size, parse_size
 
 __all__ = ["Maker"]
 
@@ -38,8 +39,12 @@ class Maker:
 
     def __call__(self, target: Any) -> ScalingPlan:
         size = parse_size("target", target, self.depth_axis)
-        check_axes(self.analysis.base, size)
-        return self.plan(size)
+        base = self.analysis.base
+        check_axes(base, size)
+        if size.widths == base.widths:
+            return self.plan(size)
+        analysis = self.analysis.along(moving_axes(base, size))
+        return replace(self, analysis=analysis).plan(size)
 
     def plan(self, target: Size) -> ScalingPlan:
         builder, base = self.analysis.builder, self.analysis.base
@@ -85,7 +90,7 @@ class Maker:
         """A model wider than base and target, and by how much."""
         for factor in PROBES:
             try:
-                size = probe_width(self.analysis.base, target, factor)
+                size = probe_width(self.analysis.base, target, self.analysis.moving, factor)
                 return self.analysis.builder.meta(size), factor
             except ValueError:
                 if factor == PROBES[-1]:

@@ -12,8 +12,8 @@ from scalinglimits.laws.depth import (
     SmoothProcess,
 )
 from scalinglimits.scaling._builds import Builder
-from scalinglimits.scaling._sizes import Size
 from scalinglimits.scaling.rules import DEPTH_RULES
+from scalinglimits.scaling.sizes import Size
 
 __all__ = ["branch_exponent", "check_axes", "check_choice", "check_reproducible", "law_name"]
 

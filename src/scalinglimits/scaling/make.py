@@ -16,9 +16,10 @@ from scalinglimits.scaling._options import (
     check_choice,
     check_reproducible,
 )
-from scalinglimits.scaling._sizes import parse_size, probe_width
+from scalinglimits.scaling._probes import moving_axes
 from scalinglimits.scaling.plan import ScalingPlan
 from scalinglimits.scaling.rules import OPTIMIZERS, WIDTH_RULES
+from scalinglimits.scaling.sizes import parse_size
 
 __all__ = ["make_plan"]
 
@@ -108,12 +109,10 @@ def make_plan(
     alpha = branch_exponent(depth_rule, weights_across_depth)
     start, end = parse_size("base", base, depth_axis), parse_size("target", target, depth_axis)
     check_axes(start, end)
-    probe = probe_width(start, end)
-    moving = tuple(key for key, value in probe.widths.items() if value != end.widths[key])
     builder = Builder(build)
     check_reproducible(builder, start)
     maker = Maker(
-        Analysis(builder, start, moving, example),
+        Analysis(builder, start, moving_axes(start, end), example),
         Rules(optimizer, width_rule, alpha, weight_decay_rule, eps_rule, absorb),
         weights_across_depth,
         None if branch_outputs is None else tuple(branch_outputs),

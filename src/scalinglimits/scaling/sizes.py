@@ -1,24 +1,32 @@
-"""Sizes of a model: (width, depth) or a mapping of named axes, and the calls that build it."""
+"""Sizes of a model: (width, depth) or a mapping of named axes, and the calls that take them."""
 
 from __future__ import annotations
 
+__all__ = ["DEPTH_NAMES", "Size", "parse_size"]
+
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["DEPTH_NAMES", "PROBES", "Size", "parse_size", "probe_depth", "probe_width"]
-
 DEPTH_NAMES = ("depth", "layers", "n_layers", "num_layers", "n_layer", "num_hidden_layers")
-
-
-# How much wider the probe is: best wide enough to leave what base and target are rounded up to.
-PROBES = (8, 4, 2)
+"""Names of an axis that is the depth, if the user does not say which one is."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """A size: named axes, and whether `build` takes them by position."""
+    """A size: named axes, and whether functions take them by position.
+
+    Attributes:
+        axes: names and numbers, in the user's order.
+        depth_axis: the name of the depth; "" without one.
+        positional: whether functions are called with (width, depth) instead of keywords.
+
+    Example:
+        >>> size = parse_size("base", {"width": 64, "layers": 2, "heads": 4})
+        >>> size.depth, size.widths, str(size)
+        (2, {'width': 64, 'heads': 4}, 'width=64, layers=2, heads=4')
+    """
 
     axes: tuple[tuple[str, int], ...]
     depth_axis: str
@@ -26,33 +34,60 @@ class Size:
 
     @property
     def values(self) -> dict[str, int]:
+        """Name to number."""
         return dict(self.axes)
 
     @property
     def depth(self) -> int | None:
+        """The depth; None without one."""
         return self.values.get(self.depth_axis)
 
     @property
     def widths(self) -> dict[str, int]:
+        """Name to number of all axes but the depth."""
         return {name: value for name, value in self.axes if name != self.depth_axis}
 
     def at_depth(self, depth: int | None) -> Size:
-        axes = tuple(
-            (k, depth if k == self.depth_axis and depth is not None else v) for k, v in self.axes
-        )
-        return Size(axes, self.depth_axis, self.positional)
+        """Return the size with another depth.
 
-    def with_widths(self, widths: Mapping[str, int]) -> Size:
-        axes = tuple((k, widths.get(k, v)) for k, v in self.axes)
-        return Size(axes, self.depth_axis, self.positional)
+        Args:
+            depth: the new one; None leaves it.
+
+        Returns:
+            The size.
+        """
+        return self if depth is None else self.with_values({self.depth_axis: depth})
+
+    def with_values(self, values: Mapping[str, int]) -> Size:
+        """Return the size with other numbers on some axes.
+
+        Args:
+            values: name to number; names that the size does not have are left out.
+
+        Returns:
+            The size.
+        """
+        return replace(self, axes=tuple((k, values.get(k, v)) for k, v in self.axes))
 
     def build(self, build: Callable[..., Any]) -> Any:
+        """Call the user's `build`.
+
+        Args:
+            build: takes width and depth, or the axes as keywords.
+
+        Returns:
+            What it returns.
+        """
         if self.positional:
             return build(*(value for _, value in self.axes))
         return build(**self.values)
 
     def plain(self) -> list[int] | dict[str, int]:
-        """A value for JSON and messages."""
+        """Return a value for JSON, which :func:`parse_size` reads.
+
+        Returns:
+            A list of width and depth, or a dictionary.
+        """
         return [v for _, v in self.axes] if self.positional else self.values
 
     def __str__(self) -> str:
@@ -60,7 +95,20 @@ class Size:
 
 
 def parse_size(name: str, value: object, depth_axis: str | None = None) -> Size:
-    """Read a size given by the user."""
+    """Read a size given by the user.
+
+    Args:
+        name: of the argument, for messages.
+        value: (width, depth), or a mapping of axes to numbers.
+        depth_axis: which axis of a mapping is the depth; None looks for one of `DEPTH_NAMES`.
+
+    Returns:
+        The size.
+
+    Raises:
+        TypeError: if a number is no integer.
+        ValueError: if `value` is neither, a number is not positive, or `depth_axis` is no axis.
+    """
     if isinstance(value, Mapping):
         axes = tuple((str(key), _count(name, entry)) for key, entry in value.items())
         if not axes:
@@ -76,22 +124,6 @@ def parse_size(name: str, value: object, depth_axis: str | None = None) -> Size:
         width, depth = (_count(name, entry) for entry in value)
         return Size((("width", width), ("depth", depth)), "depth", positional=True)
     raise ValueError(f"`{name}` must be (width, depth) or a mapping of axes; got {value!r}")
-
-
-def probe_width(base: Size, target: Size, factor: int = PROBES[0]) -> Size:
-    """Return a further size, wider than both, that grows along the same axes."""
-    start, end = base.widths, target.widths
-    moving = [key for key in start if start[key] != end[key]]
-    if not moving:
-        moving = ["width"] if "width" in start else list(start)
-    return target.with_widths({key: factor * max(start[key], end[key]) for key in moving})
-
-
-def probe_depth(base: Size, target: Size) -> int | None:
-    """Return a depth that differs from the target's: the base's where that does."""
-    if base.depth is None or target.depth is None:
-        return None
-    return base.depth if base.depth != target.depth else 2 * base.depth
 
 
 def _count(name: str, value: object) -> int:
