@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from scalinglimits.checks.blocks import block_contributions, is_residual, stream_tensors
 from scalinglimits.checks.names import Stacks
-from scalinglimits.checks.spectral import spectral_norm
+from scalinglimits.checks.spectral import spectral_norms
 from scalinglimits.checks.tensors import find_tensors, move, rms
 from scalinglimits.checks.uses import ParameterUses
 
@@ -126,14 +126,16 @@ class Probe:
         """
         assert self._uses is not None
         kind = "spectral" if self._references is None else "spectral_change"
-        rows = []
-        for name, axis in {name: axis for (name, _), axis in self.in_axes.items()}.items():
-            p = self._parameters[name]
-            if p.ndim >= 2:
-                ratio = p.shape[axis] / p.shape[0 if axis else 1]
-                norm = spectral_norm(self._uses.delta(p, name))
-                rows.append(Reading(kind, name, "", norm * ratio**0.5))
-        return rows
+        axes = {name: axis for (name, _), axis in self.in_axes.items()}
+        matrices = {n: p for n in axes if (p := self._parameters[n]).ndim >= 2}
+        if not matrices:
+            return []
+        ratios = [p.shape[axes[n]] / p.shape[0 if axes[n] else 1] for n, p in matrices.items()]
+        norms = spectral_norms([self._uses.delta(p, n) for n, p in matrices.items()])
+        return [
+            Reading(kind, name, "", norm * ratio**0.5)
+            for name, norm, ratio in zip(matrices, norms, ratios, strict=True)
+        ]
 
     def readings(self) -> list[Reading]:
         """Return the statistics of the last pass.
@@ -150,7 +152,7 @@ class Probe:
         kind = "share" if self._references is None else "contribution"
         for use, values in self._uses.contributions.items():
             place = f"{use.module}:{use.function}"
-            rows.append(Reading(kind, use.parameter, place, torch.stack(values).mean().sqrt()))
+            rows.append(Reading(kind, use.parameter, place, _mean_square(values)))
         for use, axis in self._uses.in_axes.items():
             self.in_axes[use.parameter, f"{use.module}:{use.function}"] = axis
         self.heads |= self._uses.heads
@@ -198,23 +200,19 @@ class Probe:
                 self._running.pop()
             if output is None:
                 return
-            self._pause(True)
+            self._paused = True
             try:
-                with torch.no_grad():
-                    self._record(name, output)
-                if block:
-                    self._record_stream(name, args, kwargs, output)
-                if block and self._inputs.get(name):
-                    self._record_block(name, module, output)
+                with torch._C.DisableTorchFunction():  # what a probe computes is no use
+                    with torch.no_grad():
+                        self._record(name, output)
+                    if block:
+                        self._record_stream(name, args, kwargs, output)
+                    if block and self._inputs.get(name):
+                        self._record_block(name, module, output)
             finally:
-                self._pause(False)
+                self._paused = False
 
         return hook
-
-    def _pause(self, paused: bool) -> None:
-        self._paused = paused
-        if self._uses is not None:
-            self._uses.pause(paused)
 
     def _is_block(self, name: str) -> bool:
         return bool(name) and self._stacks.pattern(name) in self._stacks.places
@@ -306,4 +304,6 @@ def _changes(now: list[Tensor], before: list[Tensor]) -> list[Tensor]:
 
 
 def _mean_square(values: list[Tensor]) -> Tensor:
+    if len(values) == 1:
+        return values[0].float()
     return torch.stack([value.float() for value in values]).square().mean().sqrt()

@@ -44,7 +44,7 @@ _STACKED = ("lstm", "gru", "rnn_tanh", "rnn_relu", "multi_head_attention_forward
 _SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
 _MASKED = -1e4
 _GRAPH_STEPS = 40
-_ROWS = 16
+_ROWS = 8
 
 
 class Use(NamedTuple):
@@ -89,7 +89,7 @@ class ParameterUses(TorchFunctionMode):
         where: called without arguments, returns the name of the module that is running.
 
     Attributes:
-        contributions: each use's mean square contribution, one tensor a call.
+        contributions: each use's root mean square contribution, one tensor a call.
         in_axes: each use's axis of the weight that is summed over, where that is known.
         logits: for each module, the centred logits of its attention or softmax, one a call.
         heads: for each module, the size of a head of its attention, where that is known.
@@ -122,7 +122,6 @@ class ParameterUses(TorchFunctionMode):
             self._shadows[id(parameter)] = _Shadow(parameter.detach(), {name: reference})
         # Tensors whose ids are remembered must stay alive.
         self._alive: list[Any] = [parameters, constants]
-        self._paused = False
 
     def delta(self, parameter: Tensor, name: str) -> Tensor:
         """Return a parameter's change from its reference.
@@ -136,22 +135,12 @@ class ParameterUses(TorchFunctionMode):
         """
         return self._shadows[id(parameter)].delta(name)
 
-    def pause(self, paused: bool) -> None:
-        """Measure nothing until called with False.
-
-        Args:
-            paused: whether to pause.
-        """
-        self._paused = paused
-
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run the function, and measure what its parameters contribute."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if self._paused:
-            return result
         if func is F.scaled_dot_product_attention or func in _SOFTMAX:
             with torch.no_grad():
                 self._record_logits(func, args, kwargs)
@@ -183,7 +172,7 @@ class ParameterUses(TorchFunctionMode):
                     for other in _direct(args):
                         if other is not tensor and other.grad_fn is not None:
                             self.gains |= _nearest(other, self._names, self._names)
-                self.contributions.setdefault(use, []).append(value**2)
+                self.contributions.setdefault(use, []).append(value)
                 axis = _in_axis(func, args, tensor)
                 if axis is not None:
                     self.in_axes[use] = axis
@@ -311,7 +300,7 @@ def _sizeable(change: Tensor) -> Tensor | None:
 
 
 def _thinned(x: Tensor) -> Tensor:
-    """At most 16 evenly spread rows: enough for a root mean square over rows and features."""
+    """At most eight evenly spread rows: enough for a root mean square over rows and features."""
     rows = x.reshape(-1, x.shape[-1])
     return rows[:: -(-len(rows) // _ROWS)] if len(rows) > _ROWS else rows
 
