@@ -65,11 +65,65 @@ class Attention(nn.Module):
         return self.o(y.transpose(1, 2).flatten(2))
 
 
+class PackedAttention(nn.Module):
+    """Queries, keys and values of one matrix, with rotation of positions.
+
+    `multiplier` is what the model itself multiplies logits by; `bias` is ``"split"`` for biases of
+    queries and values only; `after` is what the output of the attention passes first.
+    """
+
+    def __init__(
+        self,
+        width,
+        heads=2,
+        kv_heads=2,
+        manual=False,
+        bias="whole",
+        after=None,
+        multiplier=1.0,
+    ):
+        super().__init__()
+        self.dim, self.manual, self.multiplier = width // heads, manual, multiplier
+        self.sizes = [n * self.dim for n in (heads, kv_heads, kv_heads)]
+        self.groups = heads // kv_heads
+        self.qkv = nn.Linear(width, sum(self.sizes), bias=bias == "whole")
+        if bias == "split":
+            self.q_bias = nn.Parameter(torch.zeros(self.sizes[0]))
+            self.v_bias = nn.Parameter(torch.zeros(self.sizes[2]))
+        self.after = after(width) if after else nn.Identity()
+        self.o = nn.Linear(width, width)
+
+    def project(self, x):
+        if not hasattr(self, "q_bias"):
+            return self.qkv(x)
+        bias = torch.cat([self.q_bias, torch.zeros_like(self.v_bias), self.v_bias])
+        return F.linear(x, self.qkv.weight, bias)
+
+    def forward(self, x):
+        parts = self.project(x).split(self.sizes, -1)
+        q, k, v = (p.unflatten(-1, (-1, self.dim)).transpose(1, 2) for p in parts)
+        q, k = rotate(q) * self.multiplier, rotate(k)
+        k, v = (t.repeat_interleave(self.groups, 1) for t in (k, v))
+        if self.manual:
+            y = (q @ k.transpose(-2, -1) / self.dim**0.5).softmax(-1) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o(self.after(y.transpose(1, 2).flatten(2)))
+
+
+def rotate(x):
+    angle = torch.arange(x.shape[-2], device=x.device, dtype=x.dtype)[:, None]
+    first, second = x.chunk(2, -1)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
+
+
 class GatedBlock(nn.Module):
-    def __init__(self, width, heads, kv_heads, **kwargs):
+    def __init__(self, width, heads, kv_heads, packed=False, **kwargs):
         super().__init__()
         self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
-        self.attention = Attention(width, heads, kv_heads, **kwargs)
+        kind = PackedAttention if packed else Attention
+        self.attention = kind(width, heads, kv_heads, **kwargs)
         self.gate, self.up = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width)
         self.down = nn.Linear(2 * width, width)
 

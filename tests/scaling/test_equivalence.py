@@ -6,36 +6,9 @@ import pytest
 import torch
 from scaling_models import GPT
 from torch.func import functional_call
+from training_runs import OPTIMIZERS, train
 
 from scalinglimits.scaling import make_plan
-
-OPTIMIZERS = {
-    "sgd": (torch.optim.SGD, {"lr": 0.05, "weight_decay": 0.01, "momentum": 0.9}),
-    "adam": (torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.01, "eps": 1e-3}),
-    "adamw": (torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1, "eps": 1e-3}),
-    "nadam": (torch.optim.NAdam, {"lr": 0.01, "eps": 1e-3}),
-    "adamax": (torch.optim.Adamax, {"lr": 0.01, "eps": 1e-3}),
-    "adagrad": (torch.optim.Adagrad, {"lr": 0.01, "eps": 1e-3}),
-    "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "eps": 1e-3, "momentum": 0.5}),
-}
-STEPS = 6
-
-
-def _train(plan, model, outputs, optimizer, settings):
-    groups = plan.param_groups(model, **settings)
-    stepper = optimizer(groups)
-    tokens = torch.randint(20, (4, 8), generator=torch.Generator().manual_seed(0))
-    losses = []
-    for _ in range(STEPS):
-        stepper.zero_grad()
-        logits = outputs(model, tokens)
-        loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
-        )
-        loss.backward()
-        stepper.step()
-        losses.append(loss.item())
-    return torch.tensor(losses, dtype=torch.float64), outputs(model, tokens).detach()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +54,8 @@ def test_absorbed_equals_explicit(name, tied, alpha):
         scaled = {n: p * multipliers.get(n, 1.0) for n, p in model.named_parameters()}
         return head * functional_call(model, scaled, (tokens,))
 
-    losses, logits = _train(explicit, first, multiplied, kind, settings)
-    others, same = _train(absorbed, second, plain, kind, settings)
+    losses, logits = train(explicit, first, multiplied, kind, settings)
+    others, same = train(absorbed, second, plain, kind, settings)
     assert losses[-1] < losses[0]
     torch.testing.assert_close(others, losses, rtol=1e-9, atol=0)
     torch.testing.assert_close(same, logits, rtol=1e-7, atol=1e-10)
@@ -96,5 +69,5 @@ def test_a_wrong_rate_is_noticed():
     losses = []
     for plan in (absorbed, explicit):
         model = absorbed.initialize_(GPT(32, 3).double(), seed=1)
-        losses.append(_train(plan, model, lambda m, t: m(t), kind, settings)[0][-1])
+        losses.append(train(plan, model, lambda m, t: m(t), kind, settings)[0][-1])
     assert abs(losses[0] - losses[1]) > 1e-3

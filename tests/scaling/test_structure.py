@@ -197,18 +197,6 @@ def test_a_model_that_divides_by_the_head_dimension_needs_no_multiplier():
     assert plan["blocks.1.attention.q.weight"].init == 0.5
 
 
-def test_packed_queries_cannot_take_a_multiplier():
-    def build(width, depth):
-        layer = nn.TransformerEncoderLayer(width, 2, width, batch_first=True, norm_first=True)
-        encoder = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
-        return nn.Sequential(nn.Linear(6, width), encoder)
-
-    with pytest.raises(ValueError, match=r"the model itself must multiply them by 0.5"):
-        make_plan(build, (8, 2), (32, 2))
-    plan = make_plan(build, (8, 2), (32, 2), attention="explicit")
-    assert "must multiply its queries by 0.5" in plan.notes[0]
-
-
 @pytest.mark.parametrize("by_name", [True, False])
 def test_tied_readouts(by_name):
     class Functional(GPT):

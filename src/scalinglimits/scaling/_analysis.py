@@ -12,10 +12,11 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from scalinglimits.scaling._attention import HeadSize, find_queries, head_sizes
-from scalinglimits.scaling._bench import Bench, Trace, guess_example, runner
+from scalinglimits.scaling._bench import Bench, guess_example, runner
 from scalinglimits.scaling._branches import find_branch_outputs, last_affine
 from scalinglimits.scaling._builds import Builder, Snapshot
 from scalinglimits.scaling._stacks import Stacks, find_stacks
+from scalinglimits.scaling._trace import Trace
 from scalinglimits.scaling.entry import InitLaw
 from scalinglimits.scaling.sizes import Size
 
@@ -99,8 +100,8 @@ class Analysis:
         return find_branch_outputs(self.need_bench("to find branches"), self.small_stacks)
 
     @cached_property
-    def queries(self) -> set[str] | None:
-        """Small-model parameters that end in queries; None when none can carry a factor."""
+    def queries(self) -> dict[str, float] | None:
+        """Small-model parameters that take a multiplier of the logits, and by which power."""
         return find_queries(self.need_bench("to find queries"), self.small_stacks)
 
     @cached_property

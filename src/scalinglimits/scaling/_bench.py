@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from scalinglimits.laws.streams import substream
+from scalinglimits.scaling._trace import Altered, Operands, Seen, Trace
 
 __all__ = ["Bench", "guess_example", "runner"]
 
 Run = Callable[[nn.Module], Any]
 _IMAGE_SIDES = (8, 16, 28, 32, 64, 96, 224)
-
-
-class _Seen(Exception):
-    """All that a run was for has been seen."""
 
 
 class Bench:
@@ -75,7 +70,7 @@ class Bench:
                     seen.add(name)
                     calls.append((name, tensor.detach().clone()))
                 if len(seen) == len(names):
-                    raise _Seen  # the rest of the run shows nothing
+                    raise Seen  # the rest of the run shows nothing
 
             return record
 
@@ -85,7 +80,7 @@ class Bench:
         ]
         try:
             self.run()
-        except _Seen:
+        except Seen:
             pass
         finally:
             for handle in handles:
@@ -94,8 +89,8 @@ class Bench:
 
     def operands_of(self, blocks: Mapping[str, Sequence[str]]) -> list[tuple[str, torch.Tensor]]:
         """Run; return what meets the parameters of each block first, in order of use."""
-        operands = _Operands(self.parameters, blocks)
-        with suppress(_Seen), operands:
+        operands = Operands(self.parameters, blocks)
+        with suppress(Seen), operands:
             self.run()
         return operands.found
 
@@ -117,143 +112,39 @@ class Bench:
             raise ValueError(f"`{name}` must run when the model does; it was not called")
         return found[0]
 
+    def results(
+        self,
+        factors: Mapping[str, float],
+        operands: Mapping[int, float] | None = None,
+        results: Mapping[int, float] | None = None,
+    ) -> list[torch.Tensor]:
+        """Run with parameters multiplied, and what some operations take first and what they give.
+
+        Args:
+            factors: By parameter.
+            operands: By the number of an operation in a trace: of an attention, or of a product.
+            results: By the number of an operation in a trace.
+
+        Returns:
+            All floating tensors that the run and the model return.
+        """
+        returned: list[Any] = []
+        handle = self.model.register_forward_hook(lambda _, args, output: returned.append(output))
+        try:
+            with self.scaled(factors), Altered(operands or {}, results or {}):
+                returned.append(self.run())
+        finally:
+            handle.remove()
+        leaves = tree_leaves([_fields(value) for value in returned])
+        floating = [v for v in leaves if isinstance(v, torch.Tensor) and v.is_floating_point()]
+        return [value.detach().clone() for value in floating]
+
     def trace(self, attentions: int | None = None) -> Trace:
         """Run, to the end or for some attentions; return which operations used what."""
         trace = Trace(self.parameters, attentions)
-        with suppress(_Seen), trace:
+        with suppress(Seen), trace:
             self.run()
         return trace
-
-
-@dataclass(frozen=True)
-class AttentionCall:
-    """The operands of one attention, its scale if given, and its place in time."""
-
-    queries: torch.Tensor
-    keys: torch.Tensor
-    scale: float | None
-    when: int
-
-
-class Trace(TorchDispatchMode):
-    """Operations by parameter, and the operands of attention."""
-
-    def __init__(
-        self, parameters: Mapping[str, torch.Tensor], attentions: int | None = None
-    ) -> None:
-        super().__init__()
-        self._enough = attentions
-        self._names = {p.untyped_storage()._cdata: name for name, p in parameters.items()}
-        self._strides = {name: (p.shape, p.stride()) for name, p in parameters.items()}
-        self._count = 0
-        self._copies: list[torch.Tensor] = []
-        self._altered: set[int] = set()
-        self._products: list[tuple[torch.Tensor, torch.Tensor, int]] = []
-        self.last_use: dict[str, int] = {}
-        self.axes: dict[str, tuple[tuple[int, ...], tuple[int, ...]] | str] = {}
-        self.operations: dict[str, set[str]] = {}
-        self.attention: list[AttentionCall] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        self._count += 1
-        packet = func.overloadpacket.__name__
-        tensors = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
-        for tensor in tensors:
-            name = self._names.get(tensor.untyped_storage()._cdata)
-            if name is not None:
-                self.last_use[name] = self._count
-                self.operations.setdefault(name, set()).add(packet)
-                self._learn_axes(name, packet, tensor, tensors)
-        out = func(*args, **kwargs)
-        if packet in ("clone", "_to_copy"):
-            self._follow(args[0], out)
-        if packet in ("bmm", "baddbmm"):
-            left, right = args[-2:]
-            self._products.append((left, right, out.numel()))
-        elif packet in ("_softmax", "_safe_softmax"):
-            for left, right, size in reversed(self._products[-1:]):
-                if size == args[0].numel():
-                    self._attend(left, right, None)
-        elif packet.startswith("_scaled_dot_product"):
-            scale = kwargs.get("scale")
-            self._attend(args[0], args[1], scale)
-        return out
-
-    def _attend(self, queries: torch.Tensor, keys: torch.Tensor, scale: float | None) -> None:
-        self.attention.append(AttentionCall(queries, keys, scale, self._count))
-        if len(self.attention) == self._enough:
-            raise _Seen
-
-    def _follow(self, source: torch.Tensor, copy: torch.Tensor) -> None:
-        """A copy of a whole parameter stands for it; of a part or a view, for no axis of it."""
-        name = self._names.get(source.untyped_storage()._cdata)
-        if name is not None:
-            shape, strides = self._strides[name]
-            self._names[copy.untyped_storage()._cdata] = name
-            self._copies.append(copy)  # alive, so that its address is not used again
-            if (copy.shape, copy.stride()) != (shape, strides):
-                self._altered.add(copy.untyped_storage()._cdata)
-
-    def _learn_axes(self, name: str, packet: str, view: torch.Tensor, tensors: list[Any]) -> None:
-        if packet in _VIEWS or name in self.axes:
-            return
-        if packet in ("mm", "addmm", "bmm", "baddbmm"):
-            if view.untyped_storage()._cdata in self._altered:
-                return
-            right = tensors[-1]
-            contracted = view.ndim - 2 if view is right else view.ndim - 1
-            shape, strides = self._strides[name]
-            wanted = view.stride(contracted)
-            inputs = tuple(i for i, s in enumerate(strides) if s == wanted and shape[i] > 1)
-            batch = tuple(
-                i
-                for i, s in enumerate(strides)
-                if view.ndim == 3 and s == view.stride(0) and view.shape[0] > 1
-            )
-            if len(inputs) == 1 and shape[inputs[0]] == view.shape[contracted]:
-                outputs = tuple(i for i in range(len(shape)) if i not in (*inputs, *batch))
-                self.axes[name] = (inputs, outputs)
-        elif packet in _ELEMENTWISE:
-            self.axes[name] = "vector"
-
-
-class _Operands(TorchDispatchMode):
-    """The first tensor that meets a parameter of each block."""
-
-    def __init__(
-        self, parameters: Mapping[str, torch.Tensor], blocks: Mapping[str, Sequence[str]]
-    ) -> None:
-        super().__init__()
-        self._all = {p.untyped_storage()._cdata for p in parameters.values()}
-        self._blocks = {
-            parameters[name].untyped_storage()._cdata: block
-            for block, names in blocks.items()
-            for name in names
-        }
-        self.found: list[tuple[str, torch.Tensor]] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        tensors = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
-        owners = [self._blocks.get(t.untyped_storage()._cdata) for t in tensors]
-        block = next((owner for owner in owners if owner is not None), None)
-        others = [t for t in tensors if t.untyped_storage()._cdata not in self._all]
-        others = [t for t in others if t.is_floating_point() and t.ndim > 1]
-        if block is not None and others and block not in dict(self.found):
-            self.found.append((block, others[0].detach().clone()))
-            if len(self.found) == len(set(self._blocks.values())):
-                raise _Seen
-        return func(*args, **(kwargs or {}))
-
-
-_VIEWS = {"t", "transpose", "permute", "view", "_unsafe_view", "expand", "unsqueeze", "detach"}
-_VIEWS |= {"alias", "squeeze", "slice", "select", "clone", "_to_copy", "lift_fresh", "split"}
-_ELEMENTWISE = {"add", "add_", "mul", "mul_", "exp", "sub", "div", "neg", "cat", "softplus"}
-_ELEMENTWISE |= {"sigmoid", "tanh", "pow", "where"}
 
 
 def runner(example: Any) -> Run:

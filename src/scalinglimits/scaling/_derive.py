@@ -18,6 +18,13 @@ from scalinglimits.scaling.rules import (
 
 __all__ = ["Facts", "Rules", "derive"]
 
+# Queries alone take the multiplier; or queries and keys, a root each, which values must undo.
+_POWERS = {
+    1.0: "attention multiplier",
+    0.5: "root of the attention multiplier, shared by queries and keys",
+    -0.5: "inverse root of the attention multiplier, which undoes it for the values",
+}
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -49,7 +56,8 @@ class Facts:
     blocks_axis: int | None = None
     ell: float = 1.0
     branch_output: bool = False
-    query: float = 1.0
+    logits: float = 1.0
+    power: float = 0.0
     tied_gain: float = 1.0
     aliases: tuple[str, ...] = ()
 
@@ -154,7 +162,8 @@ def _optimizer_of(facts: Facts, rules: Rules) -> str:
 
 def _absorbed(facts: Facts, rules: Rules) -> list[tuple[float, str]]:
     """Forward multipliers that belong ahead of, or behind, this parameter."""
-    scales = [(facts.query, "attention multiplier"), (facts.tied_gain, "tied readout's multiplier")]
+    scales = [(facts.logits**facts.power, _POWERS.get(facts.power, ""))]
+    scales.append((facts.tied_gain, "tied readout's multiplier"))
     if facts.branch_output and rules.alpha is not None:
         scales.append((facts.ell**-rules.alpha, "branch scale"))
     if facts.role == "tied" and not rules.absorb:

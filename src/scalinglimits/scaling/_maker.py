@@ -236,13 +236,14 @@ class Maker:
         if self.attention == "explicit":
             notes.append(f"heads grow: the model itself must multiply its queries by {c:.6g}")
             return facts
-        names = self.analysis.queries
-        if names is None:
+        powers = self.analysis.queries
+        if powers is None:
             raise ValueError(
-                "`attention` must be 'explicit' or 'ignore': heads grow, and no parameter makes "
-                f"queries alone, so the model itself must multiply them by {c:.6g}"
+                "`attention` must be 'explicit' or 'ignore': heads grow, and no parameters make "
+                "queries alone, or queries, keys and values with a weight behind the attention "
+                f"that can undo it; so the model itself must multiply its queries by {c:.6g}"
             )
-        return [replace(f, query=c) if twin[f.name] in names else f for f in facts]
+        return [replace(f, logits=c, power=powers.get(twin[f.name], 0.0)) for f in facts]
 
     def _with_tied(self, facts: list[Facts], twin: dict[str, str], wide: Snapshot) -> list[Facts]:
         for fact in [f for f in facts if f.role == "tied"]:
