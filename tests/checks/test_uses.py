@@ -196,7 +196,7 @@ def test_attention_logits_are_centred_and_masked():
             model(randn(2, 5, 8))
         values.append({r.kind: float(r.value) for r in probe.readings()}["logits"])
         assert "q.weight" in probe.queries[""]
-        assert probe.heads == ({"": 8} if fused else {})
+        assert probe.heads == {"": 8}
     assert values[0] == pytest.approx(values[1], rel=1e-5)
     with torch.no_grad():
         logits = model.q(randn(2, 5, 8)) @ model.k(randn(2, 5, 8)).transpose(1, 2) / 8**0.5

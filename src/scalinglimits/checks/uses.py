@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from scalinglimits.checks.heads import head_size
 from scalinglimits.checks.tensors import find_tensors, rms
 
 _MATMUL = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm}
@@ -224,6 +225,9 @@ class ParameterUses(TorchFunctionMode):
         if func in _SOFTMAX:
             logits = args[0].float() if args else kwargs["input"].float()
             axis = kwargs.get("dim", args[1] if len(args) > 1 else -1)
+            size = head_size(logits)
+            if size is not None:
+                self.heads[self._where()] = size
             logits = logits.movedim(-1 if axis is None else axis, -1)
         else:
             names = ("query", "key")
