@@ -34,6 +34,7 @@ class Analysis:
         base: The base size.
         moving: The width axes that grow.
         example: The user's example; None to guess one.
+        run: Runs the model if no inputs were given and none can be guessed.
         others: The analyses of the same model along other axes.
     """
 
@@ -41,7 +42,9 @@ class Analysis:
     base: Size
     moving: tuple[str, ...]
     example: Any = None
+    run: Any = None
     others: dict[tuple[str, ...], Analysis] = field(default_factory=dict, repr=False)
+    _guessed: Any = field(default=None, init=False, repr=False)
 
     def along(self, moving: tuple[str, ...]) -> Analysis:
         """Return what the same model reveals as other axes grow."""
@@ -52,10 +55,29 @@ class Analysis:
 
     @cached_property
     def small(self) -> Size:
-        """A small size whose model has the parameters of the base model."""
+        """A small size whose model has the parameters of the base model, and runs if any does."""
+        return self._smallest[0]
+
+    @cached_property
+    def _smallest(self) -> tuple[Size, Bench | None]:
+        built = []
+        for size in self._small_sizes():
+            try:
+                bench = self._bench_at(size)
+            except ValueError:
+                failing = size
+                continue
+            if bench is not None:
+                return size, bench
+            built.append(size)
+        size = built[0] if built else failing
+        return size, self._bench_at(size)
+
+    def _small_sizes(self) -> list[Size]:
         # Three blocks: the first may differ, and the last has no successor.
         depth = None if self.base.depth is None else 3
         wanted = {name.rpartition(".")[2] for name in self.builder.meta(self.base).shapes}
+        sizes = []
         for divisor in (16, 8, 4, 2):
             widths = {key: self.base.widths[key] for key in self.moving}
             if any(value % divisor or value // divisor < 4 for value in widths.values()):
@@ -65,14 +87,15 @@ class Analysis:
                 found = self.builder.meta(size.at_depth(depth))
             except (ValueError, TypeError):
                 continue
-            if {name.rpartition(".")[2] for name in found.shapes} == wanted:
-                return size.at_depth(depth)
-        return self.base.at_depth(depth)
+            names = {name.rpartition(".")[2] for name in found.shapes}
+            if names == wanted and all(min(s, default=1) for s in found.shapes.values()):
+                sizes.append(size.at_depth(depth))
+        return [*sizes, self.base.at_depth(depth)]
 
     @cached_property
     def bench(self) -> Bench | None:
         """A small model that runs; None when no inputs were given and none could be guessed."""
-        return self._bench_at(self.small)
+        return self._smallest[1]
 
     def need_bench(self, why: str) -> Bench:
         """Return the bench.
@@ -164,7 +187,10 @@ class Analysis:
         return {n for n, ops in operations.items() if "embedding" in ops and ops & products}
 
     def readout_gains(self, tied: str, readout: str | None) -> set[str] | None:
-        """Return small-model parameters that a tied readout's multiplier can move to."""
+        """Return small-model parameters that a tied readout's multiplier can move to.
+
+        A bias that is added behind the readout needs none.
+        """
         bench = self.need_bench("to find what feeds the tied readout")
 
         def logits(factors: dict[str, float]) -> torch.Tensor:
@@ -175,10 +201,13 @@ class Analysis:
         names = [n for n in bench.parameters if n != tied and stacks.locate(n) is None]
         order = bench.trace().last_use
         picked = last_affine(logits, names, order)
-        whole, double = logits({}), logits(dict.fromkeys(picked, 2.0))
-        if not picked or (double - 2 * whole).abs().max() > 1e-9 * whole.abs().max():
+        silent = logits({tied: 0.0})
+        behind = {n for n in picked if not torch.equal(logits({tied: 0.0, n: 2.0}), silent)}
+        ahead, off = set(picked) - behind, dict.fromkeys(behind, 0.0)
+        whole, double = logits(off), logits({**off, **dict.fromkeys(ahead, 2.0)})
+        if not ahead or (double - 2 * whole).abs().max() > 1e-9 * whole.abs().max():
             return None
-        return set(picked)
+        return ahead
 
     @cached_property
     def meta_laws_hold(self) -> bool:
@@ -233,8 +262,9 @@ class Analysis:
         model: nn.Module = self._concrete(size).model.double().eval()
         example = self.example
         if example is None:
-            example = self._guessed if "_guessed" in self.__dict__ else guess_example(model)
-            self.__dict__.setdefault("_guessed", example)
+            if self._guessed is None:
+                self._guessed = guess_example(model)
+            example = self._guessed if self._guessed is not None else self.run
         if example is None:
             return None
         if callable(example) and not isinstance(example, torch.Tensor):
@@ -247,10 +277,6 @@ class Analysis:
                 f"`example` must run at {size}; it raised {type(error).__name__}: {error}"
             ) from error
         return bench
-
-    @cached_property
-    def _guessed(self) -> Any:
-        return guess_example(self._concrete(self.small).model.double().eval())
 
 
 def depth_stacks(builder: Builder, size: Size) -> Stacks:

@@ -38,6 +38,7 @@ def make_plan(
     depth_rule: str | float = "completep",
     weights_across_depth: DepthLaw | None = None,
     example: Any = None,
+    run: Callable[[Any], Any] | None = None,
     branch_outputs: Iterable[str] | None = None,
     fans: Mapping[str, Any] | None = None,
     attention: str = "absorb",
@@ -63,6 +64,7 @@ def make_plan(
             depth rule's α.
         example: Inputs of the model, whatever its size: a tensor, a tuple of arguments, a mapping
             of keyword arguments, or a function that takes the model and runs it. None to guess.
+        run: A function that takes the model and runs it, for when no inputs can be guessed.
         branch_outputs: Patterns of the parameters that end residual branches; None to find them.
         fans: By pattern, (in_axes, out_axes) of a parameter, or ``"vector"``, where its module
             does not say.
@@ -112,7 +114,7 @@ def make_plan(
     builder = Builder(build)
     check_reproducible(builder, start)
     maker = Maker(
-        Analysis(builder, start, moving_axes(start, end), example),
+        Analysis(builder, start, moving_axes(start, end), example, run),
         Rules(optimizer, width_rule, alpha, weight_decay_rule, eps_rule, absorb),
         weights_across_depth,
         None if branch_outputs is None else tuple(branch_outputs),
