@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-CONTEXT, BATCH, VOCABULARY = 24, 8, 256
+CONTEXT, BATCH, VOCABULARY = 16, 4, 256
 LEARNING_RATE = 0.005
 
 
