@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from scalinglimits.checks.setups import make_setup
+from scalinglimits.scaling.sizes import parse_size
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
@@ -21,7 +22,7 @@ def load_example(name):
 
 @functools.cache
 def right(build, base):
-    return make_setup(build, "mup", base=base, optimizer="adam", lr=1e-3)
+    return make_setup(build, "mup", base=parse_size("base", base), optimizer="adam", lr=1e-3)
 
 
 class Planted:
@@ -42,7 +43,7 @@ class Planted:
         self.eps, self.unscale_eps = eps, unscale_eps
 
     def __call__(self, model, width, depth, seed):
-        groups = list(self.setup(model, width, depth, seed))
+        groups = list(self.setup(model, parse_size("size", (width, depth)), seed))
         plan = self.plan.retarget((width, depth))
         rates = {id(p): group["lr"] for group in groups for p in group["params"]}
         m, ell = width / self.base[0], depth / self.base[1]

@@ -94,7 +94,7 @@ def test_overall(verdicts, whole):
 
 
 def check_of(*findings):
-    settings = {"seeds": 4, "widths": [32, 64, 128], "depths": [2]}
+    settings = {"seeds": 4, "axes": {"width": {"width": [32, 64, 128]}}}
     return ScalingCheck(findings, pd.DataFrame(), settings, notes=("a note",))
 
 

@@ -1,36 +1,40 @@
-"""The scaling check: measure a model at several widths and depths, and give a verdict."""
+"""The scaling check: measure a model at several sizes, and give a verdict."""
 
 from __future__ import annotations
 
 __all__ = ["scaling_check"]
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from scalinglimits.checks._sizes import check_build, check_sizes, positive, take_batches
+from scalinglimits.checks._axes import Axes, parse_axes, rows_along
+from scalinglimits.checks._inputs import check_build, positive, take_batches
 from scalinglimits.checks.find import find
 from scalinglimits.checks.measure import Measurement, measure
 from scalinglimits.checks.result import ScalingCheck
-from scalinglimits.checks.setups import OptimizerLike, PlanLike, Setup, make_setup
+from scalinglimits.checks.setups import OptimizerLike, PlanLike, SetupLike, make_setup
 from scalinglimits.checks.tensors import move
 from scalinglimits.checks.verdict import Finding, overall
+from scalinglimits.scaling.sizes import Size
 
-_COLUMNS = ["width", "depth", "seed", "kind", "name", "use", "step", "value"]
+_COLUMNS = ["seed", "kind", "name", "use", "step", "value"]
 
 
 def scaling_check(
-    build: Callable[[int, int], nn.Module],
+    build: Callable[..., nn.Module],
     step: Callable[[nn.Module, Any], Tensor],
     batches: Iterable[Any] | Callable[[], Iterable[Any]],
     *,
-    widths: Sequence[int] = (32, 64, 128),
-    depths: Sequence[int] = (2, 4, 8),
-    plan: PlanLike | Setup | str | None = "mup",
+    widths: Sequence[int] | None = None,
+    depths: Sequence[int] | None = None,
+    axes: Mapping[str | tuple[str, ...], int | Sequence[int | tuple[int, ...]]] | None = None,
+    depth_axis: str | None = None,
+    plan: PlanLike | SetupLike | str | None = "mup",
     optimizer: OptimizerLike = "adam",
     lr: float = 1e-3,
     weight_decay: float = 0.0,
@@ -47,18 +51,26 @@ def scaling_check(
     """Check whether a model's signal and updates keep their size as it grows.
 
     The model is built at each width (at the smallest depth) and at each depth (at the smallest
-    width), trained for a few steps on the first batch, and measured through hooks. The base size,
-    at which the learning rate is meant, is the smallest.
+    width), or along each axis of `axes`, the others at their smallest; trained for a few steps on
+    the first batch, and measured through hooks. The base size, at which the learning rate is
+    meant, is the smallest.
 
     Args:
-        build: from width and depth to a model.
+        build: from width and depth to a model; with `axes`, from these as keywords.
         step: from model and batch to the loss.
         batches: an iterable of batches, or a function that returns one; the first is used.
-        widths: at least two, or one to leave the width alone.
-        depths: at least two, or one to leave the depth alone.
+        widths: at least two, or one to leave the width alone; (32, 64, 128) by default.
+        depths: at least two, or one to leave the depth alone; (2, 4, 8) by default.
+        axes: instead of widths and depths, name to numbers, as in
+            ``{"width": (32, 64, 128), "depth": (2, 4, 8), "heads": 4}``; a single number is held
+            constant. Axes that grow together are one entry, and exponents are then in the first:
+            ``{("width", "heads"): [(32, 4), (64, 8), (128, 16)]}``.
+        depth_axis: which of `axes` is the depth; one that is called depth, layers, n_layers,
+            num_layers, n_layer or num_hidden_layers by default.
         plan: a :class:`scalinglimits.scaling.ScalingPlan`; the name of a width rule ("mup",
             "spectral", "standard", "ntk"); None for the model as built with one learning rate; or
-            a function from model, width, depth and seed to parameter groups.
+            a function from model, width, depth and seed to parameter groups, which with `axes`
+            is called as ``plan(model, seed=..., width=..., heads=...)``.
         optimizer: "sgd", "adam", "adamw", … or a function from groups to an optimizer.
         lr: learning rate at the base size.
         weight_decay: weight decay at the base size.
@@ -78,8 +90,8 @@ def scaling_check(
         Verdict, findings and measurements.
 
     Raises:
-        ValueError: if a size or number is not sensible, `build` ignores width or depth or is
-            random in structure, `batches` is empty, or the loss is no finite scalar.
+        ValueError: if a size or number is not sensible, `build` ignores an axis or is random in
+            structure, `batches` is empty, or the loss is no finite scalar.
 
     Example:
         >>> def build(width, depth):
@@ -92,7 +104,7 @@ def scaling_check(
         >>> check.verdict  # PyTorch's own initialisation and one learning rate
         'fails'
     """
-    widths, depths = check_sizes("widths", widths), check_sizes("depths", depths)
+    sizes = parse_axes(axes, widths, depths, depth_axis)
     positive("seeds", seeds, integer=True)
     positive("steps", steps, integer=True)
     positive("lr", lr)
@@ -102,74 +114,68 @@ def scaling_check(
         raise ValueError(f"`max_seeds` must be at least `seeds`, {seeds}; got {max_seeds}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"`seed` must be a non-negative integer; got {seed!r}")
-    if len(widths) == len(depths) == 1:
-        raise ValueError("`widths` or `depths` must have at least two sizes; got one each")
     device = torch.device(device)
-    stacks = check_build(build, widths, depths)
+    stacks = check_build(build, sizes)
     batch = move(take_batches(batches, 1)[0], device, dtype)
     setup, known = make_setup(
         build,
         plan,
-        base=(widths[0], depths[0]),
+        base=sizes.base,
+        target=sizes.widest,
         optimizer=optimizer,
         lr=lr,
         weight_decay=weight_decay,
         **rules,
     )
-    sizes = [(w, depths[0]) for w in widths] + [(widths[0], d) for d in depths[1:]]
-    measured: dict[tuple[int, int], Measurement] = {}
+    deep = () if sizes.depth is None else sizes.depth.sizes
+    measured: dict[Size, Measurement] = {}
     rows: list[dict[str, Any]] = []
     if depth_exponent is None and known is not None:
         depth_exponent = getattr(known, "settings", {}).get("alpha")
     limit = 2 * seeds if max_seeds is None else max_seeds
-    # Each look at the data is another chance of a false alarm.
+    # Each look at the data, along each axis, is another chance of a false alarm.
     looks = 1 + max(math.ceil(math.log2(limit / seeds)), 0)
+    chances = looks * max(len(sizes.along), 2)
     wanted, done = seeds, 0
     while True:
-        for number, (width, depth) in enumerate(sizes):
+        for number, size in enumerate(sizes.sizes):
             for replicate in range(done, wanted):
                 result = measure(
                     build,
                     step,
                     batch,
-                    width=width,
-                    depth=depth,
+                    size=size,
                     seed=seed + replicate,
                     setup=setup,
                     optimizer=optimizer,
                     steps=steps,
                     stacks=stacks,
-                    blockwise=len(depths) > 1 and width == widths[0],
+                    blockwise=size in deep,
                     device=device,
                     dtype=dtype,
                 )
-                measured.setdefault((width, depth), result)
-                about = {"width": width, "depth": depth, "seed": seed + replicate}
+                measured.setdefault(size, result)
+                about = {**size.values, "seed": seed + replicate}
                 rows += [{**about, **row} for row in result.rows]
                 if progress is not None:
                     new = wanted - done
-                    progress(number * new + replicate - done + 1, len(sizes) * new)
+                    progress(number * new + replicate - done + 1, len(sizes.sizes) * new)
         done = wanted
-        record = pd.DataFrame(rows, columns=_COLUMNS)
-        findings = _divergence(record)
-        for axis, values in (("width", widths), ("depth", depths)):
-            if len(values) > 1:
-                other, fixed = ("depth", depths[0]) if axis == "width" else ("width", widths[0])
-                along = [
-                    measured[(v, depths[0]) if axis == "width" else (widths[0], v)] for v in values
-                ]
-                part = record[record[other] == fixed]
-                findings += find(part, axis, along, depth_exponent, looks)
+        record = pd.DataFrame(rows, columns=[*sizes.names, *_COLUMNS])
+        findings = _divergence(record, sizes)
+        for axis in sizes.along:
+            part = rows_along(record, sizes.plain(), axis.name)
+            along = [measured[size] for size in axis.sizes]
+            findings += find(part, axis, along, depth_exponent, chances)
         if overall(findings) != "undecided" or done >= limit:
             break
         wanted = min(2 * done, limit)
-    first = measured[widths[0], depths[0]]
+    first = measured[sizes.base]
     return ScalingCheck(
         findings=tuple(findings),
         record=record,
         settings={
-            "widths": widths,
-            "depths": depths,
+            "axes": sizes.plain(),
             "seeds": done,
             "seed": seed,
             "steps": steps,
@@ -185,25 +191,26 @@ def scaling_check(
             f"{name} gets no gradient beyond rounding and is not judged"
             for name in sorted(first.noise)
         ),
-        branch_outputs=_directness(record, (widths[0], depths[0])),
+        branch_outputs=_directness(record, sizes.base),
     )
 
 
-def _divergence(record: pd.DataFrame) -> list[Finding]:
+def _divergence(record: pd.DataFrame, axes: Axes) -> list[Finding]:
     """A finding if the loss stopped being finite."""
     losses = record[(record.kind == "loss") & ~record.value.map(math.isfinite)]
     if losses.empty:
         return []
     worst = losses.sort_values("step").iloc[0]
-    axis = "width" if worst.width > record.width.min() else "depth"
+    size = axes.base.with_values({name: int(worst[name]) for name in axes.names})
+    axis = next((axis for axis in axes.along if size in axis.sizes[1:]), axes.along[-1])
     text = (
-        f"model: the loss is not finite after {worst.step} steps at width {worst.width}, depth "
-        f"{worst.depth}: learning rate too large there?"
+        f"model: the loss is not finite after {worst.step} steps at {size}: learning rate too "
+        "large there?"
     )
     return [
         Finding(
             "fails",
-            axis,
+            axis.name,
             "loss",
             "",
             "",
@@ -219,9 +226,11 @@ def _divergence(record: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def _directness(record: pd.DataFrame, size: tuple[int, int]) -> dict[str, float]:
+def _directness(record: pd.DataFrame, size: Size) -> dict[str, float]:
     """How much of what a parameter writes reaches its block's output: 0 for a branch's output."""
-    here = record[(record.width == size[0]) & (record.depth == size[1]) & (record.step == 0)]
+    here = record[record.step == 0]
+    for name, value in size.axes:
+        here = here[here[name] == value]
     own = here[here.kind == "share"].groupby("name").value.mean()
     block = here[here.kind == "block_share"].groupby("name").value.mean()
     both = own.index.intersection(block.index)

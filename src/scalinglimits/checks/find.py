@@ -9,27 +9,28 @@ from typing import Any
 
 import pandas as pd
 
+from scalinglimits.checks._axes import Axis
 from scalinglimits.checks.hints import hint
 from scalinglimits.checks.measure import Measurement
-from scalinglimits.checks.quantities import KINDS, expected_exponent, use_role
+from scalinglimits.checks.quantities import KINDS, expected_exponent, narrowing, narrows, use_role
 from scalinglimits.checks.verdict import Finding, judge
 
 
 def find(
     part: pd.DataFrame,
-    axis: str,
+    axis: Axis,
     sizes: list[Measurement],
     alpha: float | None,
-    looks: int,
+    chances: int,
 ) -> list[Finding]:
     """Fit and judge every quantity along one axis.
 
     Args:
         part: the measurements along the axis, with the columns of a check's record.
-        axis: "width" or "depth".
+        axis: the axis.
         sizes: one measurement of each size, by increasing size.
         alpha: branch exponent; None if unknown.
-        looks: how often the check may look at growing numbers of seeds.
+        chances: for each quantity judged here, the number of judgements in the whole check.
 
     Returns:
         The findings.
@@ -37,37 +38,48 @@ def find(
     first, last = sizes[0], sizes[-1]
     groups: dict[tuple[str, str, str], dict[int, tuple[list[float], list[float]]]] = {}
     uses: dict[str, set[str]] = {}
-    columns = [part[name].tolist() for name in ("kind", "name", "use", "step", axis, "value")]
+    columns = [part[name].tolist() for name in ("kind", "name", "use", "step", axis.name, "value")]
     for kind, name, use, t, size, value in zip(*columns, strict=True):
         x, y = groups.setdefault((kind, name, use), {}).setdefault(t, ([], []))
         x.append(size)
         y.append(value)
         if kind == "share":
             uses.setdefault(name, set()).add(use)
-    growing = {name for name, size in last.heads.items() if size > first.heads.get(name, size)}
-    growing |= {p for module in growing for p in first.queries.get(module, ())}
+    sort = "depth" if axis.is_depth else "width"
+    growing = _growing_heads(first, last, axis)
+    roles = {key[1:]: _role(key[1], key[2], sizes, axis) for key in groups if key[2]}
+    behind = _behind(roles) if sort == "width" else set()
+    narrow_stack = any("*" in name for name, _ in behind)
     cases = []
     for (kind, name, use), group in groups.items():
         parameter = KINDS[kind].parameter
-        shapes = [size.shapes[name] for size in sizes if name in size.shapes] if parameter else []
-        role = use_role(shapes, first.in_axes.get((name, use))) if shapes and use else ""
+        role, a_less_b = roles.get((name, use), ("", None))
+        relative = kind.startswith("relative_")
+        if relative and (name, use) not in behind:
+            continue
+        if kind == "logits":
+            made = first.queries.get(name, ())
+            a_less_b = max((e or 0.0 for (p, _), (_, e) in roles.items() if p in made), default=0.0)
         tied = len(uses.get(name, ())) > 1
         expected = expected_exponent(
             kind,
-            axis,
+            sort,
             role=role,
             tied=tied,
             in_block="*" in name,
             residual=all(size.residual.get(_stack(name), True) for size in sizes),
             alpha=alpha,
-            growing_head=name in growing,
+            growing_head=growing.get(name, 0.0),
             gain=name in first.gains,
+            narrowing=a_less_b,
+            behind=narrow_stack if kind == "stream" else (name, use) in behind and not relative,
         )
-        if name in first.noise | last.noise:
+        judged_relative = (name, use) in behind and (f"relative_{kind}", name, use) in groups
+        if name in first.noise | last.noise or judged_relative:
             expected = None
         for chosen in _steps(list(group), kind):
             about: dict[str, Any] = {
-                "axis": axis,
+                "axis": axis.name,
                 "kind": kind,
                 "name": name,
                 "use": use,
@@ -76,7 +88,7 @@ def find(
                 "parameters": (name,) if parameter else tuple(sorted(first.queries.get(name, ()))),
             }
             cases.append((*group[chosen], expected, about, tied))
-    tests = 2 * looks * sum(expected is not None for _, _, expected, _, _ in cases)
+    tests = chances * sum(expected is not None for _, _, expected, _, _ in cases)
     findings = []
     for x, y, expected, about, tied in cases:
         if len(set(x)) < 2 or len(x) < 3 or not all(math.isfinite(value) for value in y):
@@ -84,11 +96,56 @@ def find(
         finding = judge(x, y, expected=expected, tests=tests, **about)
         if finding is not None and finding.verdict == "fails":
             frozen = about["name"] in last.frozen
-            why = hint(about["kind"], axis, about["role"], finding.excess, frozen=frozen, tied=tied)
+            why = hint(
+                about["kind"],
+                sort,
+                about["role"],
+                finding.excess,
+                frozen=frozen,
+                tied=tied,
+                heads_grow=bool(growing) or not first.heads,
+                name=axis.name,
+            )
             finding = judge(x, y, expected=expected, tests=tests, hint=why, **about)
         if finding is not None:
             findings.append(finding)
     return findings
+
+
+def _growing_heads(first: Measurement, last: Measurement, axis: Axis) -> dict[str, float]:
+    """Attentions and the parameters of their queries to the exponent of the size of a head."""
+    ratio = math.log(axis.values[-1] / axis.values[0])
+    exponents = {
+        module: math.log(size / first.heads[module]) / ratio
+        for module, size in last.heads.items()
+        if size > first.heads.get(module, size)
+    }
+    queries = {p: e for module, e in exponents.items() for p in first.queries.get(module, ())}
+    return queries | exponents
+
+
+def _role(name: str, use: str, sizes: list[Measurement], axis: Axis) -> tuple[str, float | None]:
+    """The role of a parameter in a use, and by how much its fan-in outgrows its fan-out."""
+    shapes = [size.shapes[name] for size in sizes if name in size.shapes]
+    if not shapes:
+        return "", None
+    in_axis = sizes[0].in_axes.get((name, use))
+    role = use_role(shapes, in_axis, lookup=use.endswith(":embedding"))
+    return role, narrowing(axis.values, shapes, in_axis)
+
+
+def _behind(roles: dict[tuple[str, str], tuple[str, float | None]]) -> set[tuple[str, str]]:
+    """Uses that may see a small signal: behind a weight that narrows, or in the same stack."""
+    narrow = {key for key, (role, excess) in roles.items() if narrows(role, excess or 0.0)}
+    stacks = {_stack(name) for name, _ in narrow if "*" in name}
+    found: set[tuple[str, str]] = set()
+    seen: set[str] = set()
+    for name, use in roles:  # in the order of the pass
+        if seen - {use} or _stack(name) in stacks:  # a weight's own bias is not behind it
+            found.add((name, use))
+        if (name, use) in narrow:
+            seen.add(use)
+    return found
 
 
 def _steps(steps: list[int], kind: str) -> list[int]:

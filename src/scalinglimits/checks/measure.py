@@ -17,6 +17,7 @@ from scalinglimits.checks.probe import Probe, Reading
 from scalinglimits.checks.setups import OptimizerLike, Setup, make_optimizer
 from scalinglimits.checks.tensors import rms, seeded
 from scalinglimits.checks.training import checked_loss
+from scalinglimits.scaling.sizes import Size
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,7 @@ def measure(
     step: Callable[[nn.Module, Any], Tensor],
     batch: Any,
     *,
-    width: int,
-    depth: int,
+    size: Size,
     seed: int,
     setup: Setup,
     optimizer: OptimizerLike,
@@ -66,11 +66,10 @@ def measure(
     """Build a model, train it for some steps on one batch, and measure each pass.
 
     Args:
-        build: from width and depth to a model.
+        build: from a size to a model.
         step: from model and batch to the loss.
         batch: the batch, on the device.
-        width: of the model.
-        depth: of the model.
+        size: of the model.
         seed: of everything random.
         setup: makes the model ready and returns its parameter groups.
         optimizer: name or function.
@@ -87,9 +86,9 @@ def measure(
         ValueError: if the loss at initialisation is no finite scalar.
     """
     with seeded(seed, device) as seed_again:
-        model = build(width, depth).to(device=device, dtype=dtype)
+        model = size.build(build).to(device=device, dtype=dtype)
         model.train()
-        groups = setup(model, width, depth, seed)
+        groups = setup(model, size, seed)
         opt = make_optimizer(optimizer, groups)
         initial = {name: p.detach().clone() for name, p in model.named_parameters()}
         probe = Probe(model, stacks, blockwise=blockwise)
@@ -103,7 +102,7 @@ def measure(
                     torch.set_grad_enabled(not last),
                 ):
                     loss = step(model, batch)
-                value = checked_loss(loss, width, depth, first=t == 0)
+                value = checked_loss(loss, size, first=t == 0)
                 if not last:
                     opt.zero_grad(set_to_none=True)
                     loss.backward()

@@ -152,7 +152,12 @@ class Probe:
         kind = "share" if self._references is None else "contribution"
         for use, values in self._uses.contributions.items():
             place = f"{use.module}:{use.function}"
-            rows.append(Reading(kind, use.parameter, place, _mean_square(values)))
+            value = _mean_square(values)
+            rows.append(Reading(kind, use.parameter, place, value))
+            if use in self._uses.inputs:
+                source = _mean_square(self._uses.inputs[use])
+                ratio = torch.where(source > 0, value / source, 0.0)
+                rows.append(Reading(f"relative_{kind}", use.parameter, place, ratio))
         for use, axis in self._uses.in_axes.items():
             self.in_axes[use.parameter, f"{use.module}:{use.function}"] = axis
         self.heads |= self._uses.heads

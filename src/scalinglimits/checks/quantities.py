@@ -3,9 +3,16 @@ r"""The quantities of a check, and the exponents that a sound scaling gives them
 Notation: width $m$, depth $\ell$, branches of size $\ell^{-\alpha}$. Each quantity is a root mean
 square over entries, so "of order one" is exponent 0 at every size.
 
+An axis that is not the depth, such as the number of heads or the width of MLPs, is one of width; a
+parameter's role is how its shape grows along that axis.
+
 Width, any rule under which features learn and nothing explodes (DESIGN: $\lVert\Delta W\rVert_2
 \sim \sqrt{p/n}$ for fan-in $n$ and fan-out $p$): signal and contributions 0, except a readout's
-share at initialisation, which is a sum of $m$ independent terms of size $1/m$: $-½$.
+share at initialisation, which is a sum of $m$ independent terms of size $1/m$: $-½$. In general,
+with fan-in $n \sim m^a$ and fan-out $p \sim m^b$, the share is $\sqrt n$ entries of size
+$n^{-1/2}\min(1, \sqrt{p/n})$: $-½\max(0, a - b)$. Behind such a weight in the middle of a model the
+signal is small until features have been learnt, so shares and contributions there are judged
+relative to the signal that the weight acts on.
 
 Depth: each block moves the stream by $\ell^{-1}$ when it learns, for every $\alpha$; at
 initialisation its branch is $\ell^{-\alpha}$; the stream as a whole and all that lies outside the
@@ -16,8 +23,10 @@ Scaling exponents are multiples of ½, so a measured exponent counts as right wi
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "TOLERANCE", "Kind", "expected_exponent", "use_role"]
+__all__ = ["KINDS", "TOLERANCE", "Kind", "expected_exponent", "narrowing", "narrows", "use_role"]
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +53,8 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "share": Kind("its share of the signal at initialisation", "start", parameter=True),
     "contribution": Kind("its update's contribution", "both", parameter=True),
+    "relative_share": Kind("its share over its input at initialisation", "start", True),
+    "relative_contribution": Kind("its update's contribution over its input", "both", True),
     "block_share": Kind("its share of its block's output at initialisation", "start", True),
     "block_contribution": Kind("its update's contribution to its block's output", "both", True),
     "stream": Kind("the stream behind the stack", "both"),
@@ -70,23 +81,29 @@ def expected_exponent(
     in_block: bool = False,
     residual: bool = True,
     alpha: float | None = None,
-    growing_head: bool = False,
+    growing_head: float = 0.0,
     gain: bool = False,
+    narrowing: float | None = None,
+    behind: bool = False,
 ) -> tuple[float, float] | None:
     """Return the range in which an exponent must lie, or None if the quantity is not judged.
 
     Args:
         kind: a name in `KINDS`.
-        axis: "width" or "depth".
+        axis: "depth", or "width" for every other axis.
         role: of the parameter in its use: "input", "hidden", "readout", "vector" or "fixed".
         tied: whether the parameter is used elsewhere too.
         in_block: whether it belongs to a repeated block.
         residual: whether the block passes its input on.
         alpha: branch exponent; None if unknown.
-        growing_head: for logits, whether the size of a head grows; for a parameter, whether it
-            makes the queries of such a head, and may have absorbed the factor of 1/d over 1/√d.
+        growing_head: for logits, the exponent of the size of a head, 1 if it grows as the width;
+            for a parameter, the same if it makes the queries of such a head, and may have absorbed
+            the factor of 1/d over 1/√d.
         gain: whether the parameter stands right ahead of a tied head, and may have absorbed the
             head's factor of 1/m.
+        narrowing: by how much the exponent of the fan-in exceeds that of the fan-out, for logits
+            that of the queries; 1 for a readout and 0 for other roles by default.
+        behind: whether a weight that narrows comes before, and the quantity is not relative.
 
     Returns:
         Lowest and highest right exponent.
@@ -99,23 +116,26 @@ def expected_exponent(
     """
     free = float("-inf")
     if axis == "width":
-        if kind == "share":
-            if role == "readout":
+        small = 0.0 - 0.5 * max(growing_head, float(behind))
+        a_less_b = float(role == "readout") if narrowing is None else narrowing
+        if kind in ("share", "relative_share"):
+            if narrows(role, a_less_b):
                 # It may start smaller, zero included. A tied head meets its own embedding again
                 # in the stream: not independent, so larger.
-                return (free, 0.0) if tied else (free, -0.5)
+                return (free, 0.0) if tied else (free, 0.0 - 0.5 * max(a_less_b, 0.0))
             if role in ("input", "hidden"):
-                return (-0.5, 0.0) if growing_head else (0.0, 0.0)
+                return small, 0.0
             return None
-        if kind == "contribution":
-            return (-1.0 if gain else -0.5 if growing_head else 0.0), 0.0
+        if kind in ("contribution", "relative_contribution"):
+            return (-1.0 if gain else small), 0.0
         if kind == "logits":
             # q·k/d of independent vectors, which turns into order one as they learn.
-            return (-0.5, -0.5) if growing_head else (free, 0.0)
+            high = 0.0 - 0.5 * growing_head
+            return (high if growing_head and a_less_b <= TOLERANCE else free), high
         if kind == "logits_change":
             return free, 0.0
         if kind == "stream":
-            return 0.0, 0.0
+            return small, 0.0
         return None
     if kind in ("stream_ratio", "gradient_ratio", "stream"):
         # Neither may grow; a stack may well damp.
@@ -131,12 +151,13 @@ def expected_exponent(
     return None
 
 
-def use_role(shapes: list[tuple[int, ...]], in_axis: int | None) -> str:
-    """Return the role of a weight in a use, from its shapes at several widths.
+def use_role(shapes: list[tuple[int, ...]], in_axis: int | None, *, lookup: bool = False) -> str:
+    """Return the role of a weight in a use, from its shapes at several sizes.
 
     Args:
-        shapes: its shapes, by increasing width.
+        shapes: its shapes, by increasing size.
         in_axis: the axis that the use sums over; None if it sums over none.
+        lookup: whether the use takes one entry of that axis instead of a sum, as an embedding.
 
     Returns:
         "vector" without such an axis, else "hidden", "input", "readout" or "fixed", according to
@@ -150,7 +171,8 @@ def use_role(shapes: list[tuple[int, ...]], in_axis: int | None) -> str:
         return "vector"
     out_axis = 0 if in_axis else 1
     first, last = shapes[0], shapes[-1]
-    grows_in, grows_out = last[in_axis] > first[in_axis], last[out_axis] > first[out_axis]
+    grows_in = last[in_axis] > first[in_axis] and not lookup
+    grows_out = last[out_axis] > first[out_axis]
     roles: dict[Any, str] = {
         (True, True): "hidden",
         (False, True): "input",
@@ -158,3 +180,39 @@ def use_role(shapes: list[tuple[int, ...]], in_axis: int | None) -> str:
         (False, False): "fixed",
     }
     return roles[grows_in, grows_out]
+
+
+def narrows(role: str, narrowing: float) -> bool:
+    """Whether a weight makes its signal small at initialisation: its fan-in outgrows its fan-out.
+
+    Args:
+        role: of the weight in its use.
+        narrowing: by how much the exponent of the fan-in exceeds that of the fan-out.
+
+    Returns:
+        Whether it does.
+    """
+    return role == "readout" or (role == "hidden" and narrowing > TOLERANCE)
+
+
+def narrowing(sizes: Sequence[float], shapes: list[tuple[int, ...]], in_axis: int | None) -> float:
+    """Return by how much faster the fan-in of a weight grows than its fan-out.
+
+    Args:
+        sizes: numbers of the axis, increasing.
+        shapes: the weight's shapes at these.
+        in_axis: the axis that the use sums over; None if it sums over none.
+
+    Returns:
+        Exponent of the fan-in less that of the fan-out.
+
+    Example:
+        >>> narrowing([32, 64], [(32, 32), (64, 128)], 1)  # an MLP that grows as width²
+        1.0
+    """
+    if in_axis is None or len(shapes[0]) < 2:
+        return 0.0
+    out_axis = 0 if in_axis else 1
+    first, last = shapes[0], shapes[-1]
+    ratio = last[in_axis] / first[in_axis] / (last[out_axis] / first[out_axis])
+    return math.log(ratio) / math.log(sizes[-1] / sizes[0])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from scalinglimits.checks._axes import rows_along
 from scalinglimits.checks.verdict import Finding, overall, seeds_needed
 
 _FAR = 1e3
@@ -24,8 +25,10 @@ class ScalingCheck:
 
     Attributes:
         findings: one for each quantity and axis.
-        record: the measurements: width, depth, seed, kind, name, use, step, value.
-        settings: how they were made.
+        record: the measurements: a column for each axis (width, depth), seed, kind, name, use,
+            step, value.
+        settings: how they were made; `axes` are the numbers of each axis and those that grow with
+            it, the base first.
         notes: what the check could not see, such as coincidences.
         branch_outputs: for each parameter in a block, how directly it writes to the stream.
     """
@@ -79,19 +82,33 @@ class ScalingCheck:
             One sentence, or "" if there is nothing undecided.
         """
         seeds = int(self.settings["seeds"])
-        axes = sorted({finding.axis for finding in self.undecided}, reverse=True)
-        if not axes:
+        open_ones = {finding.axis for finding in self.undecided}
+        if not open_ones:
             return ""
+        numbers = self.settings["axes"]
         parts = []
-        for axis in axes:
+        for axis in (axis for axis in numbers if axis in open_ones):
             needs = [seeds_needed(f, seeds) for f in self.undecided if f.axis == axis]
-            sizes = list(self.settings[f"{axis}s"])
-            larger = f"{axis} {2 * max(sizes)} added"
+            larger = f"{axis} {2 * max(numbers[axis][axis])} added"
             if None in needs or max(n for n in needs if n is not None) > 8 * seeds:
                 parts.append(f"{larger} (more seeds alone would not do)")
             else:
                 parts.append(f"{max(n for n in needs if n is not None)} seeds, or {larger}")
         return "To decide: " + "; ".join(parts) + "."
+
+    def along(self, axis: str) -> pd.DataFrame:
+        """Return the measurements along one axis, the others at their base.
+
+        Args:
+            axis: such as "width".
+
+        Returns:
+            Rows of the record.
+
+        Raises:
+            ValueError: if there is no such axis.
+        """
+        return rows_along(self.record, self.settings["axes"], axis)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the findings as a table.
@@ -159,6 +176,8 @@ def _grouped(title: str, findings: tuple[Finding, ...], suspects: tuple[str, ...
 def _plain(value: Any) -> Any:
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
         return [_plain(part) for part in value]
     return str(value)

@@ -5,7 +5,15 @@ The scaling that is checked may be a plan, a rule by name, nothing at all, or th
 
 from __future__ import annotations
 
-__all__ = ["OPTIMIZERS", "OptimizerLike", "PlanLike", "Setup", "make_optimizer", "make_setup"]
+__all__ = [
+    "OPTIMIZERS",
+    "OptimizerLike",
+    "PlanLike",
+    "Setup",
+    "SetupLike",
+    "make_optimizer",
+    "make_setup",
+]
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -13,8 +21,13 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-Setup = Callable[[nn.Module, int, int, int], Iterable[dict[str, Any]]]
-"""From model, width, depth and seed to parameter groups; may change the model's values."""
+from scalinglimits.scaling.sizes import Size
+
+SetupLike = Callable[..., Iterable[dict[str, Any]]]
+"""A user's function to parameter groups, which may change the model's values: from model, width,
+depth and seed; where a size is a mapping, from model and, as keywords, seed and axes."""
+Setup = Callable[[nn.Module, Size, int], Iterable[dict[str, Any]]]
+"""The same from model, size and seed."""
 OptimizerLike = str | Callable[..., torch.optim.Optimizer]
 
 OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
@@ -48,9 +61,10 @@ class PlanLike(Protocol):
 
 def make_setup(
     build: Callable[..., nn.Module],
-    plan: PlanLike | Setup | str | None,
+    plan: PlanLike | SetupLike | str | None,
     *,
-    base: tuple[int, int],
+    base: Size,
+    target: Size | None = None,
     optimizer: OptimizerLike,
     lr: float,
     weight_decay: float = 0.0,
@@ -59,11 +73,12 @@ def make_setup(
     """Return what makes a model of any size ready.
 
     Args:
-        build: from width and depth to a model.
+        build: from width and depth, or from keyword axes, to a model.
         plan: a scaling plan; the name of a width rule such as "mup"; None for the model as built
-            with one learning rate; or a function from model, width, depth and seed to parameter
-            groups.
-        base: width and depth at which the model is what it is.
+            with one learning rate; or a function from model, width, depth and seed (where sizes
+            are mappings: from model and, as keywords, seed and axes) to parameter groups.
+        base: the size at which the model is what it is.
+        target: a size of the models to come; the base by default.
         optimizer: the optimizer, by name where `plan` is a rule's name.
         lr: learning rate at the base size.
         weight_decay: weight decay at the base size.
@@ -76,17 +91,26 @@ def make_setup(
         TypeError: if `plan` is none of these.
     """
     if plan is None:
-        return (lambda model, width, depth, seed: _one_group(model, lr, weight_decay)), None
+        return (lambda model, size, seed: _one_group(model, lr, weight_decay)), None
     if isinstance(plan, str):
         # Only a rule's name needs the plans, and through them the roles of a model's axes.
         from scalinglimits.scaling import make_plan
 
         name = optimizer if isinstance(optimizer, str) else _name_of(optimizer)
-        plan = make_plan(build, base=base, target=base, optimizer=name, width_rule=plan, **rules)
+        if not base.positional:
+            rules = {"depth_axis": base.depth_axis or None, **rules}
+        plan = make_plan(
+            build,
+            base=_given(base),
+            target=_given(base if target is None else target),
+            optimizer=name,
+            width_rule=plan,
+            **rules,
+        )
     if all(hasattr(plan, name) for name in ("retarget", "initialize_", "param_groups")):
         return _planned(plan, lr, weight_decay), plan  # type: ignore[arg-type,return-value]
     if callable(plan):
-        return plan, None
+        return _called(plan), None
     raise TypeError(
         "`plan` must be a scaling plan, a rule's name, None or a function of model, width, depth "
         f"and seed; got {type(plan).__name__}"
@@ -122,16 +146,30 @@ def make_optimizer(
 
 
 def _planned(plan: PlanLike, lr: float, weight_decay: float) -> Setup:
-    plans: dict[tuple[int, int], PlanLike] = {}
+    plans: dict[Size, PlanLike] = {}
 
-    def setup(model: nn.Module, width: int, depth: int, seed: int) -> Iterable[dict[str, Any]]:
-        if (width, depth) not in plans:
-            plans[width, depth] = plan.retarget((width, depth))
-        here = plans[width, depth]
+    def setup(model: nn.Module, size: Size, seed: int) -> Iterable[dict[str, Any]]:
+        if size not in plans:
+            plans[size] = plan.retarget(_given(size))
+        here = plans[size]
         here.initialize_(model, seed=seed)
         return here.param_groups(model, lr=lr, weight_decay=weight_decay)
 
     return setup
+
+
+def _called(function: SetupLike) -> Setup:
+    def setup(model: nn.Module, size: Size, seed: int) -> Iterable[dict[str, Any]]:
+        if size.positional:
+            return function(model, *size.values.values(), seed)
+        return function(model, seed=seed, **size.values)
+
+    return setup
+
+
+def _given(size: Size) -> tuple[int, ...] | dict[str, int]:
+    """The size as users write it."""
+    return tuple(size.values.values()) if size.positional else size.values
 
 
 def _one_group(model: nn.Module, lr: float, weight_decay: float) -> list[dict[str, Any]]:

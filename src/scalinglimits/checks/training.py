@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scalinglimits.checks._sizes import positive
+from scalinglimits.checks._inputs import positive
 from scalinglimits.checks.setups import OptimizerLike, Setup, make_optimizer
 from scalinglimits.checks.tensors import move, seeded
+from scalinglimits.scaling.sizes import Size
 
 SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "constant": lambda part: 1.0,
@@ -78,29 +79,27 @@ class Recipe:
 
 
 def final_loss(
-    build: Callable[[int, int], nn.Module],
+    build: Callable[..., nn.Module],
     step: Callable[[nn.Module, Any], Tensor],
     data: Sequence[Any],
     recipe: Recipe,
     *,
     setup: Setup,
     optimizer: OptimizerLike,
-    width: int,
-    depth: int,
+    size: Size,
     seed: int,
     device: torch.device,
 ) -> float:
     """Train a model and return the mean of its last losses.
 
     Args:
-        build: from width and depth to a model.
+        build: from a size to a model.
         step: from model and batch to the loss.
         data: one batch for each step.
         recipe: steps and rates.
         setup: makes the model ready and returns its parameter groups.
         optimizer: name or function.
-        width: of the model.
-        depth: of the model.
+        size: of the model.
         seed: of everything random.
         device: where to.
 
@@ -112,16 +111,16 @@ def final_loss(
     """
     losses: list[float] = []
     with seeded(seed, device):
-        model = build(width, depth).to(device)
+        model = size.build(build).to(device)
         model.train()
-        opt = make_optimizer(optimizer, setup(model, width, depth, seed))
+        opt = make_optimizer(optimizer, setup(model, size, seed))
         rates = [group["lr"] for group in opt.param_groups]
         for t in range(recipe.steps):
             for group, lr in zip(opt.param_groups, rates, strict=True):
                 group["lr"] = lr * recipe.rate(t)
             opt.zero_grad(set_to_none=True)
             loss = step(model, move(data[t], device, None))
-            losses.append(checked_loss(loss, width, depth, first=t == 0))
+            losses.append(checked_loss(loss, size, first=t == 0))
             if not losses[-1] < _DIVERGED * max(abs(losses[0]), 1e-6):
                 return 10.0 * abs(losses[0]) + 1.0
             loss.backward()
@@ -129,13 +128,12 @@ def final_loss(
     return float(np.mean(losses[-recipe.average :]))
 
 
-def checked_loss(loss: Any, width: int, depth: int, *, first: bool) -> float:
+def checked_loss(loss: Any, size: Size, *, first: bool) -> float:
     """Return a loss as a number.
 
     Args:
         loss: what the user's `step` returned.
-        width: of the model, for the message.
-        depth: of the model, for the message.
+        size: of the model, for the message.
         first: whether the model is at initialisation.
 
     Returns:
@@ -145,16 +143,17 @@ def checked_loss(loss: Any, width: int, depth: int, *, first: bool) -> float:
         ValueError: if it is no tensor with one entry; at initialisation also if it is not finite
             or does not depend on the parameters.
     """
-    where = f"at width {width}, depth {depth}"
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise ValueError(f"`step` must return the loss as a tensor with one entry; got {got}")
     if first and not loss.requires_grad:
         raise ValueError(
             "`step` must return a loss that depends on the parameters; got one without gradient "
-            f"{where}"
+            f"at {size}"
         )
     value = float(loss.detach())
     if first and not math.isfinite(value):
-        raise ValueError(f"`step` must return a finite loss at initialisation; got {value} {where}")
+        raise ValueError(
+            f"`step` must return a finite loss at initialisation; got {value} at {size}"
+        )
     return value

@@ -3,8 +3,8 @@ r"""Learning-rate transfer: does the best learning rate stay where it is as the 
 For each size the loss after a fixed training is measured on a grid of learning rates. Its optimum
 is the lowest point of a parabola in $\log_2$ of the rate through the grid's minimum and its
 neighbours, one for each seed; the seeds give its interval. The drift is how many doublings the
-optimum moves for each doubling of width or depth: the slope of $\log_2 \mathrm{lr}^*$ against
-$\log_2$ of the size.
+optimum moves for each doubling of width, depth or another axis: the slope of
+$\log_2 \mathrm{lr}^*$ against $\log_2$ of the size.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from scalinglimits.checks._sizes import check_build, check_sizes, positive, take_batches
+from scalinglimits.checks._axes import Axes, parse_axes, rows_along
+from scalinglimits.checks._inputs import check_build, positive, take_batches
 from scalinglimits.checks.optimum import _vertex, optimum
-from scalinglimits.checks.setups import OptimizerLike, PlanLike, Setup, make_setup
+from scalinglimits.checks.setups import OptimizerLike, PlanLike, SetupLike, make_setup
 from scalinglimits.checks.training import Recipe, final_loss
 from scalinglimits.fits import fit_exponent
 from scalinglimits.sweeps import sweep
@@ -38,12 +39,12 @@ class TransferResult:
     """The record of a transfer experiment.
 
     Attributes:
-        losses: one row a run: scaling, width, depth, lr, run, loss.
-        optima: one row a size: scaling, width, depth, log2_lr, lower, upper, loss, edge. At an edge
+        losses: one row a run: scaling, one column for each axis (width, depth), lr, run, loss.
+        optima: one row a size: scaling, the axes, log2_lr, lower, upper, loss, edge. At an edge
             of the grid the optimum is only known to lie there or beyond.
         drifts: one row for each scaling and axis: drift, lower, upper, transfers ("yes", "no",
             "undecided"), edge.
-        settings: the training: optimizer, steps, warm-up, schedule, tokens, …
+        settings: the axes, and the training: optimizer, steps, warm-up, schedule, tokens, …
     """
 
     losses: pd.DataFrame
@@ -58,6 +59,21 @@ class TransferResult:
         if (first.transfers == "no").any():
             return 1
         return 3 if (first.transfers == "undecided").any() else 0
+
+    def along(self, axis: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the record along one axis, the others at their base.
+
+        Args:
+            axis: such as "width".
+
+        Returns:
+            Rows of the losses and of the optima.
+
+        Raises:
+            ValueError: if there is no such axis.
+        """
+        axes = self.settings["axes"]
+        return rows_along(self.losses, axes, axis), rows_along(self.optima, axes, axis)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON.
@@ -84,14 +100,16 @@ class TransferResult:
 
 
 def learning_rate_transfer(
-    build: Callable[[int, int], nn.Module],
+    build: Callable[..., nn.Module],
     step: Callable[[nn.Module, Any], Tensor],
     batches: Callable[[], Iterable[Any]] | Sequence[Any],
     *,
-    widths: Sequence[int] = (32, 64, 128),
-    depths: Sequence[int] = (2, 4, 8),
+    widths: Sequence[int] | None = None,
+    depths: Sequence[int] | None = None,
+    axes: Mapping[str | tuple[str, ...], int | Sequence[int | tuple[int, ...]]] | None = None,
+    depth_axis: str | None = None,
     learning_rates: Sequence[float] = GRID,
-    plans: Mapping[str, PlanLike | Setup | str | None] | None = None,
+    plans: Mapping[str, PlanLike | SetupLike | str | None] | None = None,
     optimizer: OptimizerLike = "adam",
     weight_decay: float = 0.0,
     steps: int = 50,
@@ -113,12 +131,15 @@ def learning_rate_transfer(
     very high loss.
 
     Args:
-        build: from width and depth to a model.
+        build: from width and depth to a model; with `axes`, from these as keywords.
         step: from model and batch to the loss.
         batches: a function that returns an iterable of batches, or a sequence of them, with at
             least `steps` batches; every run sees the same ones.
-        widths: measured at the smallest depth.
-        depths: measured at the smallest width.
+        widths: measured at the smallest depth; (32, 64, 128) by default.
+        depths: measured at the smallest width; (2, 4, 8) by default.
+        axes: instead of widths and depths, name to numbers, as in
+            :func:`~scalinglimits.checks.scaling_check`.
+        depth_axis: which of `axes` is the depth, unless its name says so.
         learning_rates: the grid, at least five rates, best with a constant ratio.
         plans: name to scaling, as in :func:`~scalinglimits.checks.scaling_check`; by default
             "plan", µP with CompleteP, and "standard", one learning rate for all.
@@ -144,7 +165,7 @@ def learning_rate_transfer(
     Raises:
         ValueError: if a size or number is not sensible, or `batches` ends too early.
     """
-    widths, depths = check_sizes("widths", widths), check_sizes("depths", depths)
+    sizes = parse_axes(axes, widths, depths, depth_axis)
     grid = _check_grid(learning_rates)
     for name, value in (("steps", steps), ("seeds", seeds)):
         positive(name, value, integer=True)
@@ -152,23 +173,22 @@ def learning_rate_transfer(
     if seeds < 2:
         raise ValueError(f"`seeds` must be at least 2, for intervals; got {seeds}")
     recipe = Recipe(steps, warmup, schedule, max(steps // 5, 1) if average is None else average)
-    check_build(build, widths, depths)
+    check_build(build, sizes)
     data = take_batches(batches, steps)
     chosen = {"plan": "mup", "standard": None} if plans is None else dict(plans)
     if not chosen:
         raise ValueError("`plans` must name at least one scaling; got none")
-    base = (widths[0], depths[0])
-    options: dict[str, Any] = {"base": base, "optimizer": optimizer, "weight_decay": weight_decay}
-    sizes = [(w, depths[0]) for w in widths] + [(widths[0], d) for d in depths[1:]]
+    options: dict[str, Any] = {"base": sizes.base, "target": sizes.widest}
+    options |= {"optimizer": optimizer, "weight_decay": weight_decay}
     cells = [
-        {"scaling": name, "width": width, "depth": depth, "lr": lr}
+        {"scaling": name, **size.values, "lr": lr}
         for name in chosen
-        for width, depth in sizes
+        for size in sizes.sizes
         for lr in grid
     ]
     made = {name: _planned(build, plan, options, rules) for name, plan in chosen.items()}
 
-    def train(scaling: str, width: int, depth: int, lr: float, seed: int) -> dict[str, float]:
+    def train(scaling: str, lr: float, seed: int, **values: int) -> dict[str, float]:
         setup, _ = make_setup(build, made[scaling], lr=lr, **options)
         loss = final_loss(
             build,
@@ -177,8 +197,7 @@ def learning_rate_transfer(
             recipe,
             setup=setup,
             optimizer=optimizer,
-            width=width,
-            depth=depth,
+            size=sizes.base.with_values(values),
             seed=seed % 2**32,
             device=torch.device(device),
         )
@@ -198,12 +217,11 @@ def learning_rate_transfer(
         on_error="raise",
     )
     frame = result.to_frame().rename(columns={"replicate": "run"})
-    losses = frame[["scaling", "width", "depth", "lr", "run", "loss"]]
-    optima = _optima(losses)
-    drifts = _drifts(optima, losses, list(chosen), widths, depths, tolerance)
+    losses = frame[["scaling", *sizes.names, "lr", "run", "loss"]]
+    optima = _optima(losses, sizes.names)
+    drifts = _drifts(optima, losses, list(chosen), sizes, tolerance)
     settings = {
-        "widths": widths,
-        "depths": depths,
+        "axes": sizes.plain(),
         "learning_rates": list(grid),
         "optimizer": optimizer if isinstance(optimizer, str) else repr(optimizer),
         "weight_decay": weight_decay,
@@ -228,17 +246,16 @@ def _planned(
     return make_setup(build, plan, lr=1.0, **options, **rules)[1]
 
 
-def _optima(losses: pd.DataFrame) -> pd.DataFrame:
+def _optima(losses: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     rows = []
-    for (scaling, width, depth), group in losses.groupby(["scaling", "width", "depth"], sort=False):
+    keys = ["scaling", *names]
+    for size, group in losses.groupby(keys, sort=False):
         table = group.pivot_table(index="run", columns="lr", values="loss")
         grid = np.log2(table.columns.to_numpy(float))
         centre, lower, upper, edge = optimum(grid, table.to_numpy())
         rows.append(
             {
-                "scaling": scaling,
-                "width": width,
-                "depth": depth,
+                **dict(zip(keys, size, strict=True)),
                 "log2_lr": centre,
                 "lower": lower,
                 "upper": upper,
@@ -253,24 +270,20 @@ def _drifts(
     optima: pd.DataFrame,
     losses: pd.DataFrame,
     scalings: list[str],
-    widths: list[int],
-    depths: list[int],
+    axes: Axes,
     tolerance: float,
 ) -> pd.DataFrame:
     rows = []
     for scaling in scalings:
-        for axis, values in (("width", widths), ("depth", depths)):
-            if len(values) < 2:
-                continue
-            other = ("depth", depths[0]) if axis == "width" else ("width", widths[0])
-            part = losses[(losses.scaling == scaling) & (losses[other[0]] == other[1])]
+        for axis in (axis.name for axis in axes.along):
+            part = rows_along(losses[losses.scaling == scaling], axes.plain(), axis)
             sizes, best = [], []
             for (size, _run), curve in part.groupby([axis, "run"]):
                 curve = curve.sort_values("lr")
                 sizes.append(size)
                 best.append(2.0 ** _vertex(np.log2(curve.lr.to_numpy()), curve.loss.to_numpy()))
             fit = fit_exponent(sizes, best)
-            known = optima[(optima.scaling == scaling) & (optima[other[0]] == other[1])]
+            known = rows_along(optima[optima.scaling == scaling], axes.plain(), axis)
             if -tolerance <= fit.low and fit.high <= tolerance:
                 transfers = "yes"
             elif fit.low > tolerance or fit.high < -tolerance:

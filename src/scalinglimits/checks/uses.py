@@ -91,6 +91,7 @@ class ParameterUses(TorchFunctionMode):
 
     Attributes:
         contributions: each use's root mean square contribution, one tensor a call.
+        inputs: root mean squares of what a weight is applied to, where it is applied to something.
         in_axes: each use's axis of the weight that is summed over, where that is known.
         logits: for each module, the centred logits of its attention or softmax, one a call.
         heads: for each module, the size of a head of its attention, where that is known.
@@ -108,6 +109,7 @@ class ParameterUses(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.contributions: dict[Use, list[Tensor]] = {}
+        self.inputs: dict[Use, list[Tensor]] = {}
         self.in_axes: dict[Use, int] = {}
         self.logits: dict[str, list[Tensor]] = {}
         self.heads: dict[str, int] = {}
@@ -174,6 +176,9 @@ class ParameterUses(TorchFunctionMode):
                         if other is not tensor and other.grad_fn is not None:
                             self.gains |= _nearest(other, self._names, self._names)
                 self.contributions.setdefault(use, []).append(value)
+                source = _source(func, args, tensor)
+                if source is not None:
+                    self.inputs.setdefault(use, []).append(rms(source))
                 axis = _in_axis(func, args, tensor)
                 if axis is not None:
                     self.in_axes[use] = axis
@@ -329,6 +334,15 @@ def _in_axis(func: Any, args: Any, tensor: Tensor) -> int | None:
         return 1
     if func in (torch.addmm, Tensor.addmm) and len(args) > 2 and tensor is args[2]:
         return 0
+    return None
+
+
+def _source(func: Any, args: Any, tensor: Tensor) -> Tensor | None:
+    """What a weight is applied to; None if the function is no such product."""
+    if func in (F.linear, *_CONV, *_CONV_TRANSPOSE) and len(args) > 1 and tensor is args[1]:
+        return _thinned(args[0].detach()) if func is F.linear else args[0].detach()
+    if func in _MATMUL:
+        return (args[0] if tensor is args[1] else args[1]).detach()
     return None
 
 

@@ -29,7 +29,7 @@ class Finding:
 
     Attributes:
         verdict: "holds", "fails", "undecided", or "" if the quantity is not judged.
-        axis: "width" or "depth".
+        axis: such as "width" or "depth".
         kind: a name in :data:`~scalinglimits.checks.quantities.KINDS`.
         name: of the parameter or module, the index of blocks as `*`.
         use: module and function in which the parameter is used.
@@ -91,7 +91,7 @@ def judge(
     """Fit one quantity and compare its exponent with the expected range.
 
     Args:
-        x: widths or depths, one for each measurement.
+        x: numbers of the axis, one for each measurement.
         y: measurements, not negative.
         expected: lowest and highest right exponent; None if the quantity is not judged.
         tests: number of quantities judged in the check.
@@ -192,7 +192,7 @@ def power(axis: str, exponent: float) -> str:
     """Say how a quantity grows.
 
     Args:
-        axis: "width" or "depth".
+        axis: its name.
         exponent: of the power.
 
     Returns:

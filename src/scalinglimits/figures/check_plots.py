@@ -23,7 +23,7 @@ _VERDICT_COLORS = {"holds": COLORS[2], "undecided": COLORS[5], "fails": COLORS[1
 
 
 def draw_check(check: ScalingCheck, *, limit: int = 12) -> Figure:
-    """Draw the quantities of a check against width or depth, the worst first.
+    """Draw the quantities of a check against their axis, the worst first.
 
     Points are seeds, the solid line is the fit, the dashed line the expected exponent nearest to
     it; the colour is the verdict.
@@ -72,18 +72,13 @@ def draw_transfer(result: TransferResult) -> Figure:
     drifts = result.drifts
     scalings = list(dict.fromkeys(drifts.scaling))
     directions = list(dict.fromkeys(drifts.axis))
-    settings = result.settings
     with styled():
         figure, axes = panels(len(scalings), len(directions), sharey="all")
         for i, scaling in enumerate(scalings):
             for j, axis in enumerate(directions):
-                other = "depth" if axis == "width" else "width"
-                fixed = settings[f"{other}s"][0]
-                part = result.losses[result.losses.scaling == scaling]
-                part = part[part[other] == fixed]
-                best = result.optima[
-                    (result.optima.scaling == scaling) & (result.optima[other] == fixed)
-                ].set_index(axis)
+                part, best = result.along(axis)
+                part = part[part.scaling == scaling]
+                best = best[best.scaling == scaling].set_index(axis)
                 for k, (size, curve) in enumerate(part.groupby(axis)):
                     mean = curve.groupby("lr").loss.mean()
                     color = COLORS[k % len(COLORS)]
@@ -101,14 +96,12 @@ def draw_transfer(result: TransferResult) -> Figure:
 
 
 def _draw_finding(check: ScalingCheck, finding: Finding, panel: Axes) -> None:
-    record, settings = check.record, check.settings
-    other = "depth" if finding.axis == "width" else "width"
+    record = check.along(finding.axis)
     rows = record[
         (record.kind == finding.kind)
         & (record.name == finding.name)
         & (record.use == finding.use)
         & (record.step == finding.step)
-        & (record[other] == settings[f"{other}s"][0])
         & (record.value > 0)
     ]
     x, y = rows[finding.axis].to_numpy(float), rows.value.to_numpy(float)
