@@ -1,15 +1,15 @@
 r"""Learning-rate transfer: does the best learning rate stay where it is as the model grows?
 
 For each size the loss after a fixed training is measured on a grid of learning rates. Its optimum
-is the lowest point of a parabola in $\log_2$ of the rate through the grid's minimum and its
-neighbours, one for each seed; the seeds give its interval. The drift is how many doublings the
+is the lowest point of a parabola, one for each seed (:func:`~scalinglimits.checks.optimum.optimum`).
+The drift is how many doublings the
 optimum moves for each doubling of width, depth or another axis: the slope of
 $\log_2 \mathrm{lr}^*$ against $\log_2$ of the size.
 """
 
 from __future__ import annotations
 
-__all__ = ["TransferResult", "learning_rate_transfer", "optimum"]
+__all__ = ["TransferResult", "learning_rate_transfer"]
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from scalinglimits.checks._axes import Axes, parse_axes, rows_along
 from scalinglimits.checks._inputs import check_build, positive, take_batches
-from scalinglimits.checks.optimum import _vertex, optimum
+from scalinglimits.checks.optimum import optima_of_seeds, optimum
 from scalinglimits.checks.setups import OptimizerLike, PlanLike, SetupLike, make_setup
 from scalinglimits.checks.training import Recipe, final_loss
 from scalinglimits.fits import fit_exponent
@@ -278,10 +278,11 @@ def _drifts(
         for axis in (axis.name for axis in axes.along):
             part = rows_along(losses[losses.scaling == scaling], axes.plain(), axis)
             sizes, best = [], []
-            for (size, _run), curve in part.groupby([axis, "run"]):
-                curve = curve.sort_values("lr")
-                sizes.append(size)
-                best.append(2.0 ** _vertex(np.log2(curve.lr.to_numpy()), curve.loss.to_numpy()))
+            for size, group in part.groupby(axis):
+                table = group.pivot_table(index="run", columns="lr", values="loss")
+                found, _ = optima_of_seeds(np.log2(table.columns.to_numpy(float)), table.to_numpy())
+                sizes += [size] * len(found)
+                best += list(2.0**found)
             fit = fit_exponent(sizes, best)
             known = rows_along(optima[optima.scaling == scaling], axes.plain(), axis)
             if -tolerance <= fit.low and fit.high <= tolerance:
