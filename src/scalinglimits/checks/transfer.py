@@ -1,10 +1,9 @@
 r"""Learning-rate transfer: does the best learning rate stay where it is as the model grows?
 
 For each size the loss after a fixed training is measured on a grid of learning rates. Its optimum
-is the lowest point of a parabola, one for each seed (:func:`~scalinglimits.checks.optimum.optimum`).
-The drift is how many doublings the
-optimum moves for each doubling of width, depth or another axis: the slope of
-$\log_2 \mathrm{lr}^*$ against $\log_2$ of the size.
+is the lowest point of a parabola, one for each seed (:mod:`scalinglimits.checks.optimum`). The
+drift is how many doublings the optimum moves for each doubling of width, depth or another axis: the
+slope of $\log_2 \mathrm{lr}^*$ against $\log_2$ of the size.
 """
 
 from __future__ import annotations
