@@ -134,9 +134,9 @@ class Analysis:
 
         small = head_sizes(self.need_bench("to examine attention"))[0]
         wide = head_sizes(self._wide_bench)[0]
-        if small.scale is None or small.dim == wide.dim:
+        if small.dim == wide.dim:
             return 0.5
-        return -math.log(wide.temperature / small.temperature) / math.log(wide.dim / small.dim)
+        return -math.log(wide.scale / small.scale) / math.log(wide.dim / small.dim)
 
     @cached_property
     def _wide_bench(self) -> Bench:

@@ -16,7 +16,6 @@ the packed tensor takes :math:`\sqrt c`, the weight :math:`O` behind the attenti
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,15 +34,10 @@ _TOLERANCE = 1e-9  # factors are powers of two, so that all but structure is exa
 
 @dataclass(frozen=True)
 class HeadSize:
-    """One attention: its head dimension, and the scale it is given (None for 1/√d)."""
+    """One attention: its head dimension, and what it multiplies products by."""
 
     dim: int
-    scale: float | None = None
-
-    @property
-    def temperature(self) -> float:
-        """What the model multiplies products of queries and keys by."""
-        return self.scale if self.scale is not None else 1 / math.sqrt(self.dim)
+    scale: float
 
 
 def head_sizes(bench: Bench) -> list[HeadSize]:

@@ -10,6 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from scalinglimits.scaling._factors import Factors
+
 __all__ = ["Altered", "AttentionCall", "Operands", "Seen", "Trace"]
 
 _VIEWS = {"t", "transpose", "permute", "view", "_unsafe_view", "expand", "unsqueeze", "detach"}
@@ -24,7 +26,7 @@ class Seen(Exception):
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The operands of one attention, its scale if given, and its place in time.
+    """The operands of one attention, what it multiplies their products by, and its place in time.
 
     Fused attention is one operation. Written out, it is a product of queries and keys (`product`
     counts the operations until then), a softmax (`when`) and a product with the values.
@@ -33,7 +35,7 @@ class AttentionCall:
     queries: torch.Tensor
     keys: torch.Tensor
     values: torch.Tensor | None
-    scale: float | None
+    scale: float
     product: int
     when: int
 
@@ -53,6 +55,7 @@ class Trace(TorchDispatchMode):
         self._altered: set[int] = set()
         self._products: list[tuple[torch.Tensor, torch.Tensor, int, int]] = []
         self._weights: torch.Tensor | None = None
+        self._factors = Factors()
         self.uses: dict[str, list[int]] = {}
         self.last_use: dict[str, int] = {}
         self.axes: dict[str, tuple[tuple[int, ...], tuple[int, ...]] | str] = {}
@@ -74,6 +77,7 @@ class Trace(TorchDispatchMode):
                 self.operations.setdefault(name, set()).add(packet)
                 self._learn_axes(name, packet, tensor, tensors)
         out = func(*args, **kwargs)
+        self._factors.follow(packet, args, kwargs, out)
         if packet in ("clone", "_to_copy"):
             self._follow(args[0], out)
         if packet in ("bmm", "baddbmm"):
@@ -83,12 +87,14 @@ class Trace(TorchDispatchMode):
         elif packet in ("_softmax", "_safe_softmax"):
             for left, right, size, when in self._products[-1:]:
                 if size == args[0].numel():
-                    call = AttentionCall(left, right, None, None, when, self._count)
+                    scale = self._factors[args[0]]
+                    call = AttentionCall(left, right, None, scale, when, self._count)
                     self.attention.append(call)
                     self._weights = out
         elif packet.startswith("_scaled_dot_product"):
-            scale = kwargs.get("scale")
             queries, keys, values = args[:3]
+            scale = kwargs.get("scale") or queries.shape[-1] ** -0.5
+            scale *= self._factors[queries] * self._factors[keys]
             call = AttentionCall(queries, keys, values, scale, self._count, self._count)
             self.attention.append(call)
             self._weights = None
