@@ -91,3 +91,104 @@ def test_tied_heads():
     plan = make_plan(gpt2, (32, 2), (64, 2))
     assert plan.role("lm_head.weight") == "tied"
     assert plan["transformer.ln_f.weight"].init == 0.5
+
+
+def gpt_neox(width, depth):
+    config = transformers.GPTNeoXConfig(
+        hidden_size=width,
+        num_hidden_layers=depth,
+        num_attention_heads=2,
+        intermediate_size=width,
+        vocab_size=50,
+    )
+    return transformers.GPTNeoXForCausalLM(config)
+
+
+def phi3(width, depth):
+    config = transformers.Phi3Config(
+        hidden_size=width,
+        num_hidden_layers=depth,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=width,
+        vocab_size=50,
+        pad_token_id=0,
+    )
+    return transformers.Phi3ForCausalLM(config)
+
+
+def two_heads(kind):
+    def build(width, depth):
+        config = transformers.GPT2Config(
+            n_embd=width,
+            n_layer=depth,
+            n_head=2,
+            vocab_size=50,
+            n_positions=16,
+            attn_implementation=kind,
+        )
+        return transformers.GPT2LMHeadModel(config)
+
+    return build
+
+
+def albert(width, depth):
+    config = transformers.AlbertConfig(
+        hidden_size=width,
+        embedding_size=16,
+        num_hidden_layers=depth,
+        num_attention_heads=2,
+        intermediate_size=width,
+        vocab_size=50,
+    )
+    return transformers.AlbertForMaskedLM(config)
+
+
+def t5(width, depth):
+    config = transformers.T5Config(
+        d_model=width,
+        d_kv=width // 2,
+        d_ff=width,
+        num_layers=depth,
+        num_heads=2,
+        vocab_size=50,
+        decoder_start_token_id=0,
+    )
+    return transformers.T5ForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize(
+    ("build", "shared", "undoing"),
+    [
+        (two_heads("sdpa"), {"attn.c_attn.weight", "attn.c_attn.bias"}, "attn.c_proj.weight"),
+        (two_heads("eager"), {"attn.c_attn.weight", "attn.c_attn.bias"}, "attn.c_proj.weight"),
+        (
+            gpt_neox,
+            {"attention.query_key_value.weight", "attention.query_key_value.bias"},
+            "attention.dense.weight",
+        ),
+        (phi3, {"self_attn.qkv_proj.weight"}, "self_attn.o_proj.weight"),
+    ],
+    ids=["gpt2", "gpt2-eager", "gpt-neox", "phi3"],
+)
+def test_packed_heads_that_grow(build, shared, undoing):
+    plan = make_plan(build, (32, 2), (128, 2))
+    plain = make_plan(build, (32, 2), (128, 2), attention="ignore")
+    ratios = {n: e.init / plain[n].init for n, e in plan.entries.items()}
+    found = {n.split(".", 3)[-1]: r for n, r in ratios.items() if r != 1.0}
+    assert found == pytest.approx({**dict.fromkeys(shared, 0.5**0.5), undoing: 2**0.5})
+    assert sum(r != 1.0 for r in ratios.values()) == 2 * (len(shared) + 1)
+
+
+def test_a_layer_that_is_used_again_and_again():
+    plan = make_plan(albert, (32, 2), (128, 2), depth_rule="none")
+    found = [n for n, e in plan.entries.items() if "attention multiplier" in e.reason]
+    layer = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.query"
+    assert found == [f"{layer}.weight", f"{layer}.bias"]
+
+
+def test_a_model_that_does_not_divide_its_logits():
+    inputs = {"input_ids": TOKENS, "decoder_input_ids": TOKENS}
+    plan = make_plan(t5, (32, 2), (128, 2), depth_rule="none", example=inputs)
+    entry = plan["encoder.block.0.layer.0.SelfAttention.q.weight"]
+    assert entry.init == 0.5 / 4  # width ×4, heads ×4
