@@ -68,7 +68,8 @@ def make_plan(
         branch_outputs: Patterns of the parameters that end residual branches; None to find them.
         fans: By pattern, (in_axes, out_axes) of a parameter, or ``"vector"``, where its module
             does not say.
-        attention: Where heads grow: ``"absorb"`` the multiplier into the queries, leave it
+        attention: Where heads grow: ``"absorb"`` the multiplier into the queries (its root into
+            queries and keys of one tensor, undone behind values of that tensor), leave it
             ``"explicit"`` for the model to apply, or ``"ignore"`` it.
         weight_decay_rule: ``"coupled"``, ``"independent"`` or ``"fixed"``; see
             :func:`~scalinglimits.scaling.rules.decay_multiplier`.
