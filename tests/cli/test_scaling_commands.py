@@ -41,10 +41,86 @@ def test_transfer_writes_its_tables(run, model_file, tmp_path, n_jobs):
     assert "doublings for each doubling of width" in result.stdout
 
 
+NAMED = """
+from torch import nn
+
+
+def build(*, width, layers, ffn):
+    def block():
+        return nn.Sequential(nn.Linear(width, ffn), nn.ReLU(), nn.Linear(ffn, width))
+
+    blocks = [block() for _ in range(layers)]
+    return nn.Sequential(nn.Linear(8, width), *blocks, nn.Linear(width, 1))
+
+
+def step(model, batch):
+    x, y = batch
+    return (model(x) - y).square().mean()
+"""
+
+
+@pytest.fixture
+def named_file(tmp_path, model_file):
+    path = tmp_path / "named.py"
+    batches = model_file.read_text().partition("def batches")
+    path.write_text(NAMED + "\nimport torch\n" + batches[1] + batches[2])
+    return path
+
+
+def test_plan_of_named_axes(run, named_file, tmp_path):
+    result = run(
+        "plan", named_file, "--base", "width=16,layers=1,ffn=32", "--target",
+        "width=16, layers=1, ffn=128", "--optimizer", "adam", "--depth-rule", "none",
+        "--out", tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    frame = pd.read_csv(tmp_path / "plan.csv", index_col=0)
+    assert frame.loc["1.2.weight", "role"] == "readout"
+    assert frame.loc["1.2.weight", ["init", "lr"]].tolist() == pytest.approx([0.25, 0.25])
+    assert json.loads((tmp_path / "plan.json").read_text())["settings"]["base"]["ffn"] == 32
+
+
+def test_check_along_named_axes(run, named_file, tmp_path):
+    result = run(
+        "check", named_file, "--axis", "ffn=32,64,128", "--axis", "width=32", "--axis", "layers=2",
+        "--depth-axis", "layers", "--unscaled", "--seeds", 3, "--steps", 1, "--json",
+        "--out", tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 1, result.stderr
+    found = json.loads(result.stdout)
+    assert found["settings"]["axes"]["ffn"] == {"ffn": [32, 64, 128]}
+    assert {finding["axis"] for finding in found["findings"]} == {"ffn"}
+    assert found["suspects"]
+    assert set(found["suspects"]) <= {"1.2.weight", "2.2.weight"}
+    assert {"width", "layers", "ffn"} <= set(pd.read_csv(tmp_path / "check_record.csv").columns)
+    assert (tmp_path / "check.png").exists()
+
+
+def test_transfer_along_axes_that_grow_together(run, named_file, tmp_path):
+    result = run(
+        "transfer", named_file, "--axis", "width:ffn=8:16,16:32", "--axis", "layers=1",
+        "--steps", 2, "--seeds", 2, "--depth-rule", "none", "--n-jobs", 1, "--out", tmp_path,
+    )  # fmt: skip
+    assert result.returncode in (0, 1, 3), result.stderr
+    losses = pd.read_csv(tmp_path / "transfer_losses.csv")
+    assert set(zip(losses.width, losses.ffn, strict=True)) == {(8, 16), (16, 32)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["plan", "FILE", "--base", "16", "--target", "64x1"], "`base` must be WIDTHxDEPTH"),
+        (["plan", "FILE", "--base", "width=16,width=8", "--target", "64x1"], "each axis once"),
+        (["plan", "FILE", "--base", "16x1", "--target", "width=8"], "must have the axes of `base`"),
+        (["check", "FILE", "--axis", "heads"], "`--axis` must be a name and its numbers, such as"),
+        (["check", "FILE", "--axis", "heads=4:8,x"], "got 'heads=4:8,x'"),
+        (
+            ["check", "FILE", "--axis", "a=1,2", "--axis", "a=1"],
+            "must name each axis once; got 'a'",
+        ),
+        (["check", "FILE", "--axis", "width=8:9,16:9"], "must be positive integers"),
+        (["transfer", "FILE", "--axis", "w=8,16", "--width", "8"], "`axes` must come without"),
+        (["check", "FILE", "--depth-axis", "w"], "`depth_axis` must come with `axes`"),
         (["check", "nowhere.py"], "must be an existing Python file"),
         (["check", "WITHOUT_STEP"], "must define step"),
         (["transfer", "WITHOUT_STEP"], "must define step"),

@@ -24,6 +24,17 @@ DepthRule = Annotated[str, typer.Option(help="completep, depth-mup, none, or the
 Json = Annotated[bool, typer.Option("--json", help="Print the record as JSON instead.")]
 Widths = Annotated[list[int] | None, typer.Option("--width", help="Width to measure. Repeat.")]
 Depths = Annotated[list[int] | None, typer.Option("--depth", help="Depth to measure. Repeat.")]
+AxisOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--axis",
+        help="Instead of --width and --depth, an axis that build takes by name: heads=4,8,16; axes "
+        "that grow together: width:heads=32:4,64:8,128:16. Repeat.",
+    ),
+]
+DepthAxis = Annotated[
+    str | None, typer.Option(help="Which of the named axes is the depth, if its name does not say.")
+]
 Unscaled = Annotated[
     bool, typer.Option("--unscaled", help="Take the model as built, with one learning rate.")
 ]
@@ -32,14 +43,21 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
 
 def plan(
     file: File,
-    base: Annotated[str, typer.Option(help="Base size as WIDTHxDEPTH, where you tuned.")],
-    target: Annotated[str, typer.Option(help="Target size as WIDTHxDEPTH.")],
+    base: Annotated[
+        str,
+        typer.Option(
+            help="Base size, where you tuned: 64x4 is width and depth; width=64,depth=4,heads=8 "
+            "are axes that build takes by name."
+        ),
+    ],
+    target: Annotated[str, typer.Option(help="Target size, in the same way.")],
     optimizer: Optimizer = "adamw",
     width_rule: WidthRule = "mup",
     depth_rule: DepthRule = "completep",
     weights_across_depth: Annotated[
         str | None, typer.Option(help="Law across depth, such as fractional:0.7 or smooth.")
     ] = None,
+    depth_axis: DepthAxis = None,
     explain: Annotated[
         list[str] | None, typer.Option(help="Parameter to explain step by step. Repeat.")
     ] = None,
@@ -63,6 +81,7 @@ def plan(
             None if weights_across_depth is None else depth_law(weights_across_depth)
         ),
         example=_example(model),
+        depth_axis=depth_axis,
     )
     if as_json:
         typer.echo(made.to_json())
@@ -80,6 +99,8 @@ def check(
     file: File,
     width: Widths = None,
     depth: Depths = None,
+    axis: AxisOption = None,
+    depth_axis: DepthAxis = None,
     optimizer: Optimizer = "adam",
     width_rule: WidthRule = "mup",
     depth_rule: DepthRule = "completep",
@@ -109,8 +130,10 @@ def check(
         model.build,
         model.step,
         model.batches,
-        widths=width or (32, 64, 128),
-        depths=depth or (2, 4, 8),
+        widths=width,
+        depths=depth,
+        axes=_axes(axis),
+        depth_axis=depth_axis,
         plan=None if unscaled else width_rule,
         optimizer=optimizer,
         lr=lr if lr is not None else model.learning_rate or 1e-3,
@@ -132,6 +155,8 @@ def transfer(
     file: File,
     width: Widths = None,
     depth: Depths = None,
+    axis: AxisOption = None,
+    depth_axis: DepthAxis = None,
     optimizer: Optimizer = "adam",
     width_rule: WidthRule = "mup",
     depth_rule: DepthRule = "completep",
@@ -160,8 +185,10 @@ def transfer(
         model.build,
         model.step,
         model.batches,  # type: ignore[arg-type]
-        widths=width or (32, 64, 128),
-        depths=depth or (2, 4, 8),
+        widths=width,
+        depths=depth,
+        axes=_axes(axis),
+        depth_axis=depth_axis,
         plans={"plan": width_rule, "standard": None},
         optimizer=optimizer,
         steps=steps,
@@ -184,12 +211,41 @@ def transfer(
     raise typer.Exit(result.exit_code)
 
 
-def _size(name: str, text: str) -> tuple[int, int]:
+def _size(name: str, text: str) -> tuple[int, int] | dict[str, int]:
     try:
+        if "=" in text:
+            pairs = [part.split("=") for part in text.split(",")]
+            size = {axis.strip(): int(number) for axis, number in pairs}
+            if len(size) == len(pairs):
+                return size
         width, depth = (int(part) for part in text.split("x"))
     except ValueError:
-        raise ValueError(f"`{name}` must be WIDTHxDEPTH, such as 256x8; got {text!r}") from None
+        raise ValueError(
+            f"`{name}` must be WIDTHxDEPTH, such as 256x8, or each axis once, such as "
+            f"width=256,depth=8,heads=4; got {text!r}"
+        ) from None
     return width, depth
+
+
+def _axes(texts: list[str] | None) -> dict[str | tuple[str, ...], list[Any]] | None:
+    """Read axes such as heads=4,8,16, or width:heads=32:4,64:8 where axes grow together."""
+    axes: dict[str | tuple[str, ...], list[Any]] = {}
+    for text in texts or []:
+        try:
+            left, right = text.split("=")
+            names = tuple(name.strip() for name in left.split(":"))
+            rows = [tuple(int(number) for number in size.split(":")) for size in right.split(",")]
+        except ValueError:
+            raise ValueError(
+                "`--axis` must be a name and its numbers, such as heads=4,8,16, or several that "
+                f"grow together, such as width:heads=32:4,64:8; got {text!r}"
+            ) from None
+        key = names if len(names) > 1 else names[0]
+        if key in axes:
+            raise ValueError(f"`--axis` must name each axis once; got {left!r} twice")
+        single = len(names) == 1 and all(len(row) == 1 for row in rows)
+        axes[key] = [row[0] for row in rows] if single else rows
+    return axes or None
 
 
 def _depth_rule(text: str) -> str | float:
