@@ -1,4 +1,4 @@
-"""Checks of a user's own model: how its quantities grow with width and depth, with a verdict.
+"""Checks of a user's own model: how its quantities grow with its sizes, with a verdict.
 
 - :mod:`~scalinglimits.checks.check`: :func:`scaling_check`, measurements at several sizes;
 - :mod:`~scalinglimits.checks.quantities`: what is measured, and what is expected of it;
