@@ -103,6 +103,12 @@ def scaling_check(
         ...     build, step, [x], widths=(32, 64, 128), depths=(2,), plan=None, seeds=3)
         >>> check.verdict  # PyTorch's own initialisation and one learning rate
         'fails'
+        >>> def build(width, ffn):
+        ...     mlp = nn.Linear(width, ffn), nn.ReLU(), nn.Linear(ffn, width)
+        ...     return nn.Sequential(nn.Linear(4, width), *mlp, nn.Linear(width, 2))
+        >>> axes = {"width": 32, "ffn": (64, 128, 256)}
+        >>> scaling_check(build, step, [x], axes=axes, plan="mup", seeds=3, steps=1).failures
+        ()
     """
     sizes = parse_axes(axes, widths, depths, depth_axis)
     positive("seeds", seeds, integer=True)
