@@ -136,7 +136,8 @@ class Analysis:
         wide = head_sizes(self._wide_bench)[0]
         if small.dim == wide.dim:
             return 0.5
-        return -math.log(wide.scale / small.scale) / math.log(wide.dim / small.dim)
+        kappa = -math.log(wide.scale / small.scale) / math.log(wide.dim / small.dim)
+        return round(kappa, 9)  # one half to the last digit
 
     @cached_property
     def _wide_bench(self) -> Bench:
