@@ -52,6 +52,19 @@ def test_under_the_plan_each_axis_alone_holds(axis):
     assert set(found.record[axis]) == set(ALONE[axis])
 
 
+@pytest.mark.parametrize("axis", ["width", "ffn"])
+def test_under_the_plan_of_sgd_nothing_fails(axis):
+    # Around a bottleneck of fixed size the first gradients are small, and so are the steps.
+    base = dict.fromkeys(BASE, 0) | BASE
+    sgd = make_plan(Transformer, base, base, optimizer="sgd", example=BATCH[0])
+    axes = base | {axis: ALONE[axis]}
+    for seed in (0, 100):
+        found = check(axes, plan=sgd, optimizer="sgd", lr=0.1, seed=seed)
+        assert not found.failures, str(found)
+    wrong = check(axes, plan=None, optimizer="sgd", lr=0.1)
+    assert wrong.verdict == "fails"
+
+
 @pytest.mark.parametrize(
     ("axis", "guilty"),
     [
@@ -267,6 +280,7 @@ def test_roles_and_expectations():
     assert width("share", "readout", narrowing=2.0) == (-math.inf, -1.0)
     assert width("share", "input", behind=True) == (-0.5, 0.0)
     assert width("contribution", "vector", behind=True) == (-0.5, 0.0)
+    assert width("relative_contribution", "input", faint=True) == (-math.inf, 0.0)
     assert width("relative_contribution", "input") == (0.0, 0.0)
     assert width("logits", growing_head=0.5) == (-0.25, -0.25)
     assert width("logits", growing_head=1.0, narrowing=1.0) == (-math.inf, -0.5)

@@ -134,6 +134,7 @@ def scaling_check(
         **rules,
     )
     deep = () if sizes.depth is None else sizes.depth.sizes
+    normalised = isinstance(optimizer, str) and optimizer != "sgd"
     measured: dict[Size, Measurement] = {}
     rows: list[dict[str, Any]] = []
     if depth_exponent is None and known is not None:
@@ -172,7 +173,7 @@ def scaling_check(
         for axis in sizes.along:
             part = rows_along(record, sizes.plain(), axis.name)
             along = [measured[size] for size in axis.sizes]
-            findings += find(part, axis, along, depth_exponent, chances)
+            findings += find(part, axis, along, depth_exponent, chances, normalised)
         if overall(findings) != "undecided" or done >= limit:
             break
         wanted = min(2 * done, limit)

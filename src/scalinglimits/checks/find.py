@@ -22,6 +22,7 @@ def find(
     sizes: list[Measurement],
     alpha: float | None,
     chances: int,
+    normalised: bool = True,
 ) -> list[Finding]:
     """Fit and judge every quantity along one axis.
 
@@ -31,6 +32,7 @@ def find(
         sizes: one measurement of each size, by increasing size.
         alpha: branch exponent; None if unknown.
         chances: for each quantity judged here, the number of judgements in the whole check.
+        normalised: whether the optimizer's steps do not depend on the gradient's size.
 
     Returns:
         The findings.
@@ -49,6 +51,7 @@ def find(
     growing = _growing_heads(first, last, axis)
     roles = {key[1:]: _role(key[1], key[2], sizes, axis) for key in groups if key[2]}
     behind = _behind(roles) if sort == "width" else set()
+    faint = not normalised and _widens_again(roles)
     narrow_stack = any("*" in name for name, _ in behind)
     cases = []
     for (kind, name, use), group in groups.items():
@@ -72,6 +75,7 @@ def find(
             growing_head=growing.get(name, 0.0),
             gain=name in first.gains,
             narrowing=a_less_b,
+            faint=faint and (name, use) in behind,
             behind=narrow_stack if kind == "stream" else (name, use) in behind and not relative,
         )
         judged_relative = (name, use) in behind and (f"relative_{kind}", name, use) in groups
@@ -146,6 +150,18 @@ def _behind(roles: dict[tuple[str, str], tuple[str, float | None]]) -> set[tuple
         if (name, use) in narrow:
             seen.add(use)
     return found
+
+
+def _widens_again(roles: dict[tuple[str, str], tuple[str, float | None]]) -> bool:
+    """Whether the model has a bottleneck that does not grow: behind it, a weight widens again."""
+    narrow: set[str] = set()
+    for (name, _), (role, excess) in roles.items():  # in the order of the pass
+        place = name.rpartition("*")[0]
+        if role == "input" and narrow & {place, ""}:
+            return True
+        if narrows(role, excess or 0.0):
+            narrow.add(place)
+    return False
 
 
 def _steps(steps: list[int], kind: str) -> list[int]:

@@ -85,6 +85,7 @@ def expected_exponent(
     gain: bool = False,
     narrowing: float | None = None,
     behind: bool = False,
+    faint: bool = False,
 ) -> tuple[float, float] | None:
     """Return the range in which an exponent must lie, or None if the quantity is not judged.
 
@@ -104,6 +105,8 @@ def expected_exponent(
         narrowing: by how much the exponent of the fan-in exceeds that of the fan-out, for logits
             that of the queries; 1 for a readout and 0 for other roles by default.
         behind: whether a weight that narrows comes before, and the quantity is not relative.
+        faint: whether gradients may start small too, and with them the steps: around a bottleneck,
+            as the weight that widens again passes back a sum of independent terms of size 1/m.
 
     Returns:
         Lowest and highest right exponent.
@@ -126,6 +129,8 @@ def expected_exponent(
             if role in ("input", "hidden"):
                 return small, 0.0
             return None
+        if kind in ("contribution", "relative_contribution") and faint:
+            return free, 0.0
         if kind in ("contribution", "relative_contribution"):
             return (-1.0 if gain else small), 0.0
         if kind == "logits":
