@@ -167,6 +167,35 @@ def test_branch_outputs_given():
         make_plan(Residual, (8, 2), (8, 4), branch_outputs=["none"])
 
 
+def test_gains_of_one_plus_a_weight():
+    """Behind a branch they silence nothing and end nothing; of the stream they are a branch."""
+
+    class Gained(nn.Module):
+        def __init__(self, width, of_stream):
+            super().__init__()
+            self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+            self.gain, self.of_stream = nn.Parameter(torch.zeros(width)), of_stream
+
+        def forward(self, h):
+            branch = self.outer(torch.tanh(self.inner(h)))
+            if self.of_stream:
+                return h * (1 + self.gain) + branch
+            return h + branch * (1 + self.gain)
+
+    def build(of_stream):
+        return lambda width, depth: nn.Sequential(
+            nn.Linear(6, width), *(Gained(width, of_stream) for _ in range(depth))
+        )
+
+    ends = {f"{i}.outer.{p}" for i in range(1, 5) for p in ("weight", "bias")}
+    plan = make_plan(build(False), (8, 2), (8, 4))
+    assert _ends(plan) == ends
+    assert plan["1.gain"].lr == 1.0
+    assert _ends(make_plan(build(True), (8, 2), (8, 4))) == ends | {
+        f"{i}.gain" for i in range(1, 5)
+    }
+
+
 def test_no_branch_is_an_error():
     message = "no parameter of the blocks ends a residual branch"
     with pytest.raises(ValueError, match=message):

@@ -6,7 +6,8 @@ of a branch once the branches behind it are silent. So, from the last branch to 
 1. the affine parameters are those with :math:`f(0) - 2f(p) + f(2p) = 0`;
 2. of those that multiply one another, with a non-zero mixed second difference
    :math:`f(2p,2q) - f(2p,q) - f(p,2q) + f(p,q)`, the one used last is the branch's output;
-3. zero these, and begin again, until the stream passes the block unchanged by its parameters.
+3. zero these, and begin again, until the stream passes the block unchanged by its parameters;
+4. of the zeroed, those without which it does so as well are no ends.
 """
 
 from __future__ import annotations
@@ -98,10 +99,20 @@ def _peel(function: Function, names: list[str], order: dict[str, int]) -> list[s
             break
         zeroed += picked
         if _passes(function, names, zeroed):
-            return zeroed
+            return _needed(function, names, zeroed)
     # A block that ends in a rectifier is affine in its branch only locally.
     picked = _locally_affine(function, names, order)
     return picked if picked and _passes(function, names, picked) else []
+
+
+def _needed(function: Function, names: list[str], zeroed: list[str]) -> list[str]:
+    """What silences the block; a gain 1 + w does not, though the block is affine in it."""
+    needed = list(zeroed)
+    for name in zeroed:
+        others = [other for other in needed if other != name]
+        if others and _passes(function, names, others):
+            needed = others
+    return needed
 
 
 def _passes(function: Function, names: list[str], zeroed: list[str]) -> bool:
