@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = ["block_contributions", "is_residual", "stream_tensors"]
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch.func import functional_call
 from scalinglimits.checks.tensors import find_tensors, move, rms
 
 _HALF = (torch.float16, torch.bfloat16)
+_SMALL = 1e-4  # of the output: nearer to the rounding of float32 than a measurement may be
 
 
 def stream_tensors(args: Any, kwargs: Any, output: Any) -> tuple[Tensor, Tensor] | None:
@@ -60,10 +62,16 @@ def block_contributions(
     """
     full = _run(block, args, kwargs, {}, rng)
     contributions = {}
+    small: dict[str, Tensor] = {}
     for name, reference in references.items():
-        if reference is None:
-            reference = torch.zeros_like(block.get_parameter(name))
+        value = block.get_parameter(name).detach()
+        reference = torch.zeros_like(value) if reference is None else reference
         contributions[name] = rms(full - _run(block, args, kwargs, {name: reference}, rng))
+        if contributions[name] < _SMALL * rms(full) and not torch.equal(value, reference):
+            small[name] = reference
+    if small:
+        with suppress(RuntimeError, TypeError):  # not every device or module has float64
+            contributions |= _doubled(block, args, kwargs, small, rng)
     return contributions
 
 
@@ -86,17 +94,38 @@ def is_residual(block: nn.Module, args: Any, kwargs: Any) -> bool:
     return bool(torch.nn.functional.cosine_similarity(before, after, dim=0) > 0.9)
 
 
+def _doubled(
+    block: nn.Module,
+    args: Any,
+    kwargs: Any,
+    references: Mapping[str, Tensor],
+    rng: Tensor | None,
+) -> dict[str, Tensor]:
+    """The contributions in float64: a branch may begin at 1e-6 of the stream."""
+    full = _run(block, args, kwargs, {}, rng, torch.float64)
+    return {
+        name: rms(full - _run(block, args, kwargs, {name: value}, rng, torch.float64)).float()
+        for name, value in references.items()
+    }
+
+
 @torch.no_grad()
 def _run(
-    block: nn.Module, args: Any, kwargs: Any, replaced: Mapping[str, Tensor], rng: Tensor | None
+    block: nn.Module,
+    args: Any,
+    kwargs: Any,
+    replaced: Mapping[str, Tensor],
+    rng: Tensor | None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """The block's output in float32 at least, with some parameters replaced."""
     # Copies of the buffers: a batch norm in training would write into them.
     state = {name: buffer.clone() for name, buffer in block.named_buffers()}
     state |= {name: p.detach() for name, p in block.named_parameters()} | dict(replaced)
-    if any(p.dtype in _HALF for p in block.parameters()):
-        state = move(state, None, torch.float32)
-        args, kwargs = move(args, None, torch.float32), move(kwargs, None, torch.float32)
+    if dtype is None and any(p.dtype in _HALF for p in block.parameters()):
+        dtype = torch.float32
+    if dtype is not None:
+        state, args, kwargs = (move(value, None, dtype) for value in (state, args, kwargs))
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
         if rng is not None:

@@ -131,6 +131,7 @@ def scaling_check(
         optimizer=optimizer,
         lr=lr,
         weight_decay=weight_decay,
+        run=lambda model: step(model, move(batch, torch.device("cpu"), None)),
         **rules,
     )
     deep = () if sizes.depth is None else sizes.depth.sizes

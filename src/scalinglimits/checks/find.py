@@ -12,6 +12,7 @@ import pandas as pd
 from scalinglimits.checks._axes import Axis
 from scalinglimits.checks.hints import hint
 from scalinglimits.checks.measure import Measurement
+from scalinglimits.checks.names import stack_of
 from scalinglimits.checks.quantities import KINDS, expected_exponent, narrowing, narrows, use_role
 from scalinglimits.checks.verdict import Finding, judge
 
@@ -58,7 +59,9 @@ def find(
         parameter = KINDS[kind].parameter
         role, a_less_b = roles.get((name, use), ("", None))
         relative = kind.startswith("relative_")
-        if relative and (name, use) not in behind:
+        # What enters a tied head may be small as it has absorbed the head's multiplier.
+        in_its_place = (name, use) in behind and len(uses.get(name, ())) == 1
+        if relative and not in_its_place:
             continue
         if kind == "logits":
             made = first.queries.get(name, ())
@@ -69,17 +72,19 @@ def find(
             sort,
             role=role,
             tied=tied,
-            in_block="*" in name,
-            residual=all(size.residual.get(_stack(name), True) for size in sizes),
+            in_block="*" in name and name not in last.single,
+            residual=all(size.residual.get(stack_of(name), True) for size in sizes),
             alpha=alpha,
             growing_head=growing.get(name, 0.0),
             gain=name in first.gains,
             narrowing=a_less_b,
             faint=faint and (name, use) in behind,
             behind=narrow_stack if kind == "stream" else (name, use) in behind and not relative,
+            scatter=_mean(groups.get(("scatter", name, use), {})),
         )
-        judged_relative = (name, use) in behind and (f"relative_{kind}", name, use) in groups
-        if name in first.noise | last.noise or judged_relative:
+        judged_relative = in_its_place and (f"relative_{kind}", name, use) in groups
+        once = kind.startswith("block_") and name in last.single
+        if name in first.noise | last.noise or judged_relative or once:
             expected = None
         for chosen in _steps(list(group), kind):
             about: dict[str, Any] = {
@@ -141,15 +146,20 @@ def _role(name: str, use: str, sizes: list[Measurement], axis: Axis) -> tuple[st
 def _behind(roles: dict[tuple[str, str], tuple[str, float | None]]) -> set[tuple[str, str]]:
     """Uses that may see a small signal: behind a weight that narrows, or in the same stack."""
     narrow = {key for key, (role, excess) in roles.items() if narrows(role, excess or 0.0)}
-    stacks = {_stack(name) for name, _ in narrow if "*" in name}
+    stacks = {stack_of(name) for name, _ in narrow if "*" in name}
     found: set[tuple[str, str]] = set()
     seen: set[str] = set()
     for name, use in roles:  # in the order of the pass
-        if seen - {use} or _stack(name) in stacks:  # a weight's own bias is not behind it
+        if seen - {use} or stack_of(name) in stacks:  # a weight's own bias is not behind it
             found.add((name, use))
         if (name, use) in narrow:
             seen.add(use)
     return found
+
+
+def _mean(steps: dict[int, tuple[list[float], list[float]]]) -> float:
+    values = [value for _, y in steps.values() for value in y if math.isfinite(value)]
+    return sum(values) / len(values) if values else 0.0
 
 
 def _widens_again(roles: dict[tuple[str, str], tuple[str, float | None]]) -> bool:
@@ -168,10 +178,3 @@ def _steps(steps: list[int], kind: str) -> list[int]:
     """The steps at which a quantity is fitted."""
     start, end = min(steps), max(steps)
     return {"start": [start], "end": [end]}.get(KINDS[kind].at, sorted({start, end}))
-
-
-def _stack(name: str) -> str:
-    """The stack of a block's parameter, `blocks.*` for `blocks.*.mlp.0.weight`."""
-    parts = name.split(".")
-    last = max((i for i, part in enumerate(parts) if "*" in part), default=-1)
-    return ".".join(parts[: last + 1])

@@ -5,14 +5,15 @@ from __future__ import annotations
 __all__ = ["Measurement", "measure"]
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from scalinglimits.checks.names import Stacks
+from scalinglimits.checks.names import Stacks, stack_of
 from scalinglimits.checks.probe import Probe, Reading
 from scalinglimits.checks.setups import OptimizerLike, Setup, make_optimizer
 from scalinglimits.checks.tensors import rms, seeded
@@ -33,6 +34,7 @@ class Measurement:
         heads: for each module with attention, the size of a head.
         queries: for each module with attention or a softmax, the parameters behind its queries.
         gains: parameters right ahead of a tied head.
+        single: patterns of parameters that one block of several has.
         noise: patterns of parameters whose gradient is no more than rounding.
         frozen: patterns of parameters whose gradient is smaller than the optimizer's ε.
     """
@@ -44,6 +46,7 @@ class Measurement:
     heads: dict[str, int]
     queries: dict[str, frozenset[str]]
     gains: frozenset[str]
+    single: frozenset[str]
     noise: frozenset[str]
     frozen: frozenset[str]
 
@@ -132,6 +135,7 @@ def measure(
             for n, names in probe.queries.items()
         },
         gains=frozenset(map(stacks.pattern, probe.gains)),
+        single=_single(Counter(stacks.pattern(name) for name, _ in model.named_parameters())),
         noise=_noise(gradients, stacks),
         frozen=_frozen(gradients, opt, model, stacks),
     )
@@ -170,6 +174,14 @@ def _root_mean_square(values: list[float]) -> float:
 def _use(use: str, stacks: Stacks) -> str:
     module, colon, function = use.partition(":")
     return f"{stacks.pattern(module)}{colon}{function}"
+
+
+def _single(counts: Mapping[str, int]) -> frozenset[str]:
+    """What happens once in a stack, such as a norm ahead of its first block."""
+    blocks: dict[str, int] = {}
+    for name, count in counts.items():
+        blocks[stack_of(name)] = max(blocks.get(stack_of(name), 0), count)
+    return frozenset(n for n, count in counts.items() if count == 1 < blocks[stack_of(n)])
 
 
 def _noise(gradients: list[tuple[str, float]], stacks: Stacks) -> frozenset[str]:

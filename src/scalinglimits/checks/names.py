@@ -7,7 +7,7 @@ such as those of an MLP's layers, stay.
 
 from __future__ import annotations
 
-__all__ = ["Stacks"]
+__all__ = ["Stacks", "stack_of"]
 
 import re
 from collections.abc import Mapping
@@ -91,6 +91,24 @@ class Stacks:
             if self.pattern(head) in self.places:
                 return head
         return None
+
+
+def stack_of(pattern: str) -> str:
+    """Return the stack that a pattern lies in.
+
+    Args:
+        pattern: of a module or parameter.
+
+    Returns:
+        The pattern up to its last `*`, or "".
+
+    Example:
+        >>> stack_of("blocks.*.mlp.0.weight")
+        'blocks.*'
+    """
+    parts = pattern.split(".")
+    last = max((i for i, part in enumerate(parts) if "*" in part), default=-1)
+    return ".".join(parts[: last + 1])
 
 
 @lru_cache(maxsize=100_000)

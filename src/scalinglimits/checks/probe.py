@@ -158,6 +158,10 @@ class Probe:
                 source = _mean_square(self._uses.inputs[use])
                 ratio = torch.where(source > 0, value / source, 0.0)
                 rows.append(Reading(f"relative_{kind}", use.parameter, place, ratio))
+            if use in self._uses.scatters:
+                random = _mean_square(self._uses.scatters[use])
+                part = torch.where(value > 0, random / value, 0.0).square().clamp(max=1.0)
+                rows.append(Reading("scatter", use.parameter, place, part))
         for use, axis in self._uses.in_axes.items():
             self.in_axes[use.parameter, f"{use.module}:{use.function}"] = axis
         self.heads |= self._uses.heads

@@ -14,6 +14,12 @@ $n^{-1/2}\min(1, \sqrt{p/n})$: $-½\max(0, a - b)$. Behind such a weight in the 
 signal is small until features have been learnt, so shares and contributions there are judged
 relative to the signal that the weight acts on.
 
+An update is a sum over the samples of a batch, and a sample sees the others' parts of it as noise:
+of $n$ terms these leave $\sqrt n$, not $n$, and with the scaling that keeps $n$ terms at order one,
+$n^{-1/2}$. Of this *scatter*, the share $\varphi$ of the squared contribution that $\Delta W$ would
+have on an input of random signs, is measured; the contribution then falls by
+$\partial\log\sqrt{1 + \varphi/(1 - \varphi)}/\partial\log n = -\varphi/2$ with all scaling right.
+
 Depth: each block moves the stream by $\ell^{-1}$ when it learns, for every $\alpha$; at
 initialisation its branch is $\ell^{-\alpha}$; the stream as a whole and all that lies outside the
 blocks 0.
@@ -60,6 +66,7 @@ KINDS: dict[str, Kind] = {
     "stream": Kind("the stream behind the stack", "both"),
     "stream_ratio": Kind("the stream behind the stack over the one before", "both"),
     "gradient_ratio": Kind("the gradient before the stack over the one behind", "both"),
+    "scatter": Kind("the random part of its update's contribution", "both", True),
     "logits": Kind("the attention logits", "start"),
     "logits_change": Kind("the change of the attention logits", "end"),
     "activation": Kind("its output", "both"),
@@ -86,6 +93,7 @@ def expected_exponent(
     narrowing: float | None = None,
     behind: bool = False,
     faint: bool = False,
+    scatter: float = 0.0,
 ) -> tuple[float, float] | None:
     """Return the range in which an exponent must lie, or None if the quantity is not judged.
 
@@ -107,6 +115,7 @@ def expected_exponent(
         behind: whether a weight that narrows comes before, and the quantity is not relative.
         faint: whether gradients may start small too, and with them the steps: around a bottleneck,
             as the weight that widens again passes back a sum of independent terms of size 1/m.
+        scatter: the random part of the squared contribution, from 0 to 1.
 
     Returns:
         Lowest and highest right exponent.
@@ -132,7 +141,8 @@ def expected_exponent(
         if kind in ("contribution", "relative_contribution") and faint:
             return free, 0.0
         if kind in ("contribution", "relative_contribution"):
-            return (-1.0 if gain else small), 0.0
+            random = 0.5 * scatter if role in ("hidden", "readout") else 0.0
+            return (-1.0 if gain else small) - random, 0.0
         if kind == "logits":
             # q·k/d of independent vectors, which turns into order one as they learn.
             high = 0.0 - 0.5 * growing_head

@@ -68,6 +68,7 @@ def make_setup(
     optimizer: OptimizerLike,
     lr: float,
     weight_decay: float = 0.0,
+    run: Callable[[nn.Module], Any] | None = None,
     **rules: Any,
 ) -> tuple[Setup, PlanLike | None]:
     """Return what makes a model of any size ready.
@@ -82,6 +83,7 @@ def make_setup(
         optimizer: the optimizer, by name where `plan` is a rule's name.
         lr: learning rate at the base size.
         weight_decay: weight decay at the base size.
+        run: runs a model, for a plan whose rule is named and that can guess no inputs.
         **rules: further options of :func:`scalinglimits.scaling.make_plan`.
 
     Returns:
@@ -105,6 +107,7 @@ def make_setup(
             target=_given(base if target is None else target),
             optimizer=name,
             width_rule=plan,
+            run=run,
             **rules,
         )
     if all(hasattr(plan, name) for name in ("retarget", "initialize_", "param_groups")):

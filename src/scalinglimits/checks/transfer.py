@@ -13,6 +13,7 @@ __all__ = ["TransferResult", "learning_rate_transfer"]
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,8 @@ def learning_rate_transfer(
         for size in sizes.sizes
         for lr in grid
     ]
-    made = {name: _planned(build, plan, options, rules) for name, plan in chosen.items()}
+    run = partial(_run, step, data[0])
+    made = {name: _planned(build, plan, run, options, rules) for name, plan in chosen.items()}
 
     def train(scaling: str, lr: float, seed: int, **values: int) -> dict[str, float]:
         setup, _ = make_setup(build, made[scaling], lr=lr, **options)
@@ -237,12 +239,20 @@ def learning_rate_transfer(
 
 
 def _planned(
-    build: Callable[..., nn.Module], plan: Any, options: dict[str, Any], rules: dict[str, Any]
+    build: Callable[..., nn.Module],
+    plan: Any,
+    run: Callable[[nn.Module], Any],
+    options: dict[str, Any],
+    rules: dict[str, Any],
 ) -> Any:
     """A rule's name becomes a plan once, not in each run."""
     if not isinstance(plan, str):
         return plan
-    return make_setup(build, plan, lr=1.0, **options, **rules)[1]
+    return make_setup(build, plan, lr=1.0, run=run, **options, **rules)[1]
+
+
+def _run(step: Callable[[nn.Module, Any], Tensor], batch: Any, model: nn.Module) -> Tensor:
+    return step(model, batch)
 
 
 def _optima(losses: pd.DataFrame, names: list[str]) -> pd.DataFrame:

@@ -33,6 +33,7 @@ from scalinglimits.checks.tensors import find_tensors, rms
 
 _MATMUL = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm}
 _RIGHT_MATMUL = {Tensor.__rmatmul__}
+_ADDMM = {torch.addmm, Tensor.addmm}
 _CONV = {F.conv1d, F.conv2d, F.conv3d, torch.conv1d, torch.conv2d, torch.conv3d}
 _CONV_TRANSPOSE = {F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d}
 _EMBEDDING = {F.embedding, torch.embedding}
@@ -92,6 +93,8 @@ class ParameterUses(TorchFunctionMode):
     Attributes:
         contributions: each use's root mean square contribution, one tensor a call.
         inputs: root mean squares of what a weight is applied to, where it is applied to something.
+        scatters: root mean squares of what each use would contribute if its input knew nothing of
+            the update, where that is known.
         in_axes: each use's axis of the weight that is summed over, where that is known.
         logits: for each module, the centred logits of its attention or softmax, one a call.
         heads: for each module, the size of a head of its attention, where that is known.
@@ -110,6 +113,7 @@ class ParameterUses(TorchFunctionMode):
         super().__init__()
         self.contributions: dict[Use, list[Tensor]] = {}
         self.inputs: dict[Use, list[Tensor]] = {}
+        self.scatters: dict[Use, list[Tensor]] = {}
         self.in_axes: dict[Use, int] = {}
         self.logits: dict[str, list[Tensor]] = {}
         self.heads: dict[str, int] = {}
@@ -176,12 +180,15 @@ class ParameterUses(TorchFunctionMode):
                         if other is not tensor and other.grad_fn is not None:
                             self.gains |= _nearest(other, self._names, self._names)
                 self.contributions.setdefault(use, []).append(value)
-                source = _source(func, args, tensor)
+                source, axis = _source(func, args, tensor), _in_axis(func, args, tensor)
                 if source is not None:
                     self.inputs.setdefault(use, []).append(rms(source))
-                axis = _in_axis(func, args, tensor)
                 if axis is not None:
                     self.in_axes[use] = axis
+                if source is not None and shadow.references[name] is not None:
+                    length = _row_length(func, shadow.delta(name), axis)
+                    if length is not None:
+                        self.scatters.setdefault(use, []).append(length * self.inputs[use][-1])
 
     def _contribution(
         self,
@@ -332,7 +339,7 @@ def _in_axis(func: Any, args: Any, tensor: Tensor) -> int | None:
         return tensor.ndim - 2 if tensor is args[1] else tensor.ndim - 1
     if _short_name(func) in _STACKED and tensor.ndim == 2:
         return 1
-    if func in (torch.addmm, Tensor.addmm) and len(args) > 2 and tensor is args[2]:
+    if func in _ADDMM and len(args) > 2 and tensor is args[2]:
         return 0
     return None
 
@@ -343,7 +350,18 @@ def _source(func: Any, args: Any, tensor: Tensor) -> Tensor | None:
         return _thinned(args[0].detach()) if func is F.linear else args[0].detach()
     if func in _MATMUL:
         return (args[0] if tensor is args[1] else args[1]).detach()
+    if func in _ADDMM and len(args) > 2 and tensor is args[2]:
+        return args[1].detach()
     return None
+
+
+def _row_length(func: Any, delta: Tensor, axis: int | None) -> Tensor | None:
+    """Root mean square length of what is summed over for one output: the change's rows."""
+    if axis is None or delta.ndim < 2 or func in _CONV_TRANSPOSE:
+        return None
+    if delta.ndim > 2 and func not in _CONV:
+        return None
+    return rms(delta) * (delta.numel() / delta.shape[1 - axis]) ** 0.5
 
 
 def _nearest(tensor: Tensor, names: Mapping[int, str], wanted: Mapping[int, str]) -> set[str]:

@@ -205,8 +205,8 @@ def power(axis: str, exponent: float) -> str:
 def _range(expected: tuple[float, float]) -> str:
     low, high = expected
     if low == high:
-        return f"{low:g}".replace("-", "−")
-    words = f"at most {high:g}" if math.isinf(low) else f"{low:g} to {high:g}"
+        return f"{low:.2g}".replace("-", "−")
+    words = f"at most {high:.2g}" if math.isinf(low) else f"{low:.2g} to {high:.2g}"
     return words.replace("-", "−")
 
 
