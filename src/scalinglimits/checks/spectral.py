@@ -69,7 +69,8 @@ def _bidiagonal(W: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
     # In units of the first product, squares neither overflow nor underflow.
     size = u.abs().amax().clamp(min=tiny)
     u = u / size
-    alphas, betas = [], []
+    alphas: list[Tensor] = []
+    betas: list[Tensor] = []
     for step in range(_STEPS):
         if step:
             u = torch.addcmul(W @ v / size, betas[-1], u, value=-1)
