@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from scalinglimits.checks import learning_rate_transfer
-from scalinglimits.checks.training import Recipe
 from scalinglimits.checks.optimum import optimum
+from scalinglimits.checks.training import Recipe
 
 GRID = np.arange(-10.0, -3)
 
