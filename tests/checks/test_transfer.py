@@ -127,6 +127,18 @@ def test_record_and_resuming(tmp_path):
     assert one.exit_code in (0, 1, 3)
 
 
+def test_another_base_or_rule_is_not_resumed(tmp_path):
+    # One store for several settings: each gives what it gives alone.
+    options = {**OPTIONS, "widths": (16, 32), "steps": 4, "warmup": 0}
+    settings = [{}, {"widths": (8, 16, 32)}, {"plans": {"plan": "spectral"}}, {"depth_rule": 0.5}]
+    store = tmp_path / "runs.sqlite"
+    for setting in settings:
+        chosen = {"plans": {"plan": "mup"}, **options, **setting}
+        alone = learning_rate_transfer(build, step, [(X, Y)] * 4, **chosen)
+        kept = learning_rate_transfer(build, step, [(X, Y)] * 4, **chosen, store=store)
+        assert alone.losses.equals(kept.losses)
+
+
 def test_plan_against_standard():
     result = learning_rate_transfer(build, step, lambda: iter([(X, Y)] * 12), **OPTIONS)
     assert list(result.drifts.scaling) == ["plan", "standard"]

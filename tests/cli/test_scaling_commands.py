@@ -41,6 +41,21 @@ def test_transfer_writes_its_tables(run, model_file, tmp_path, n_jobs):
     assert "doublings for each doubling of width" in result.stdout
 
 
+def test_transfer_with_rates_of_its_own(run, model_file, tmp_path):
+    arguments = (
+        "transfer", model_file, "--width", 16, "--width", 32, "--depth", 1, "--steps", 2,
+        "--seeds", 2, "--depth-rule", "none", "--lr", "0.001:0.016:5", "--n-jobs", 1,
+        "--out", tmp_path,
+    )  # fmt: skip
+    assert run(*arguments).returncode in (0, 1, 3)
+    rates = pd.read_csv(tmp_path / "transfer_losses.csv").lr
+    assert sorted(set(rates.round(6))) == [0.001, 0.002, 0.004, 0.008, 0.016]
+    # Another model in the same file is measured anew.
+    model_file.write_text(model_file.read_text() + "\n")
+    assert run(*arguments).returncode in (0, 1, 3)
+    assert len(list(tmp_path.glob("cells-*.sqlite"))) == 2
+
+
 NAMED = """
 from torch import nn
 
@@ -121,6 +136,8 @@ def test_transfer_along_axes_that_grow_together(run, named_file, tmp_path):
         (["check", "FILE", "--axis", "width=8:9,16:9"], "must be positive integers"),
         (["transfer", "FILE", "--axis", "w=8,16", "--width", "8"], "`axes` must come without"),
         (["check", "FILE", "--depth-axis", "w"], "`depth_axis` must come with `axes`"),
+        (["transfer", "FILE", "--lr", "1e-3:1e-1"], "`--lr` must be FROM:TO:COUNT or numbers"),
+        (["transfer", "FILE", "--lr", "1e-3,1e-2"], "must be five positive rates or more"),
         (["check", "nowhere.py"], "must be an existing Python file"),
         (["check", "WITHOUT_STEP"], "must define step"),
         (["transfer", "WITHOUT_STEP"], "must define step"),

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "LEARNING_RATES",
     "Finding",
     "ModelFile",
     "ScalingCheck",
@@ -23,5 +24,5 @@ __all__ = [
 from scalinglimits.checks.check import scaling_check
 from scalinglimits.checks.model_file import ModelFile, load_model_file
 from scalinglimits.checks.result import ScalingCheck
-from scalinglimits.checks.transfer import TransferResult, learning_rate_transfer
+from scalinglimits.checks.transfer import LEARNING_RATES, TransferResult, learning_rate_transfer
 from scalinglimits.checks.verdict import Finding

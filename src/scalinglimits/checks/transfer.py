@@ -8,11 +8,11 @@ slope of $\log_2 \mathrm{lr}^*$ against $\log_2$ of the size.
 
 from __future__ import annotations
 
-__all__ = ["TransferResult", "learning_rate_transfer"]
+__all__ = ["LEARNING_RATES", "TransferResult", "learning_rate_transfer"]
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from scalinglimits.checks.training import Recipe, final_loss
 from scalinglimits.fits import fit_exponent
 from scalinglimits.sweeps import sweep
 
-GRID = tuple(2.0**power for power in range(-12, -1))
+LEARNING_RATES = tuple(2.0**power for power in range(-12, -1))
 """Learning rates from 1/4096 to 1/4."""
 
 
@@ -108,7 +108,7 @@ def learning_rate_transfer(
     depths: Sequence[int] | None = None,
     axes: Mapping[str | tuple[str, ...], int | Sequence[int | tuple[int, ...]]] | None = None,
     depth_axis: str | None = None,
-    learning_rates: Sequence[float] = GRID,
+    learning_rates: Sequence[float] = LEARNING_RATES,
     plans: Mapping[str, PlanLike | SetupLike | str | None] | None = None,
     optimizer: OptimizerLike = "adam",
     weight_decay: float = 0.0,
@@ -152,8 +152,9 @@ def learning_rate_transfer(
         seeds: replicates, at least two.
         tolerance: drift, in doublings for each doubling, up to which a rate is said to transfer.
         device: where to compute.
-        store: file that keeps finished runs, so that an interrupted experiment resumes; use one
-            file for each model and setting.
+        store: file that keeps finished runs, so that an interrupted experiment resumes, or goes on
+            with more sizes, rates and seeds. It knows base, rules and recipe, but neither model nor
+            data: use one file for each.
         executor: see :func:`scalinglimits.sweeps.sweep`.
         n_jobs: worker processes.
         progress: whether to show a bar on the standard error stream.
@@ -214,7 +215,8 @@ def learning_rate_transfer(
         executor=executor,
         n_jobs=n_jobs,
         progress=progress,
-        name=f"transfer {recipe} {optimizer} {weight_decay:g}",
+        name=f"transfer {recipe} {_label(optimizer)} {weight_decay:g} from {sizes.base} by "
+        f"{_label(chosen)} {_label(rules)}",
         on_error="raise",
     )
     frame = result.to_frame().rename(columns={"replicate": "run"})
@@ -236,6 +238,15 @@ def learning_rate_transfer(
         "device": str(device),
     }
     return TransferResult(losses, optima, drifts, settings)
+
+
+def _label(value: Any) -> str:
+    """A text that is the same in the next process, without addresses."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={_label(part)}" for key, part in value.items())
+    if value is None or isinstance(value, str | int | float) or is_dataclass(value):
+        return str(value)
+    return getattr(value, "__qualname__", type(value).__qualname__)
 
 
 def _planned(

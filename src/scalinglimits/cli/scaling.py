@@ -163,6 +163,14 @@ def transfer(
     steps: Annotated[int, typer.Option(help="Updates of each run.", min=1)] = 50,
     warmup: Annotated[int, typer.Option(help="First steps with a growing rate.", min=0)] = 0,
     schedule: Annotated[str, typer.Option(help="constant, linear or cosine.")] = "constant",
+    lr: Annotated[
+        str | None,
+        typer.Option(
+            help="Learning rates at the smallest size: FROM:TO:COUNT, with a constant ratio, or "
+            "numbers with commas; else 1/4096 to 1/4 by factors of 2."
+        ),
+    ] = None,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay at the smallest size.")] = 0.0,
     seeds: Annotated[int, typer.Option(help="Replicates, at least 2.", min=2)] = 3,
     device: Device = "cpu",
     n_jobs: Jobs = None,
@@ -172,9 +180,11 @@ def transfer(
     """Follow the best learning rate of your model as it grows, with and without the plan.
 
     Exit status: 0 it transfers under the plan, 1 it does not, 3 undecided. An interrupted run goes
-    on where it stopped.
+    on where it stopped, as long as FILE is the same.
     """
-    from scalinglimits.checks import learning_rate_transfer, load_model_file
+    from hashlib import sha256
+
+    from scalinglimits.checks import LEARNING_RATES, learning_rate_transfer, load_model_file
     from scalinglimits.figures.check_plots import draw_transfer
 
     model = load_model_file(file)
@@ -189,14 +199,16 @@ def transfer(
         depths=depth,
         axes=_axes(axis),
         depth_axis=depth_axis,
+        learning_rates=LEARNING_RATES if lr is None else _rates(lr),
         plans={"plan": width_rule, "standard": None},
         optimizer=optimizer,
+        weight_decay=weight_decay,
         steps=steps,
         warmup=warmup,
         schedule=schedule,
         seeds=seeds,
         device=device,
-        store=out / f"cells-{file.stem}.sqlite",
+        store=out / f"cells-{file.stem}-{sha256(file.read_bytes()).hexdigest()[:8]}.sqlite",
         executor="joblib",
         n_jobs=n_jobs,
         progress=True,
@@ -246,6 +258,21 @@ def _axes(texts: list[str] | None) -> dict[str | tuple[str, ...], list[Any]] | N
         single = len(names) == 1 and all(len(row) == 1 for row in rows)
         axes[key] = [row[0] for row in rows] if single else rows
     return axes or None
+
+
+def _rates(text: str) -> list[float]:
+    """Read FROM:TO:COUNT, a geometric sequence, or numbers with commas."""
+    import numpy as np
+
+    try:
+        if ":" in text:
+            start, stop, count = text.split(":")
+            return np.geomspace(float(start), float(stop), int(count)).tolist()
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"`--lr` must be FROM:TO:COUNT or numbers with commas; got {text!r}"
+        ) from None
 
 
 def _depth_rule(text: str) -> str | float:
