@@ -116,11 +116,13 @@ AXES = {
     "width": {"widths": (32, 64, 128), "depths": (2,)},
     "depth": {"widths": (32,), "depths": (2, 4, 8)},
 }
-# The stream of BERT is normalised behind each sum: no branch can be scaled.
-CASES = [(name, axis) for name in MODELS for axis in AXES if (name, axis) != ("bert", "depth")]
+CASES = [(name, axis) for name in MODELS for axis in AXES]
+# The stream of BERT is normalised behind each sum: no branch can be scaled. T5 itself multiplies
+# what its tied head reads by width^-1/2, which a plan does not see.
+WITHOUT = {("bert", "depth"), ("t5", "width")}
 
 
-@pytest.mark.parametrize(("name", "axis"), CASES)
+@pytest.mark.parametrize(("name", "axis"), [case for case in CASES if case not in WITHOUT])
 def test_plan_does_not_fail(name, axis):
     build, step, batch = MODELS[name]
     check = scaling_check(build, step, [batch], plan="mup", steps=1, **AXES[axis])

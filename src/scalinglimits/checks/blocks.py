@@ -20,7 +20,7 @@ from torch.func import functional_call
 from scalinglimits.checks.tensors import find_tensors, move, rms
 
 _HALF = (torch.float16, torch.bfloat16)
-_SMALL = 1e-4  # of the output: nearer to the rounding of float32 than a measurement may be
+_SMALL = 1e-5  # of the output: nearer to the rounding of float32 than a measurement may be
 
 
 def stream_tensors(args: Any, kwargs: Any, output: Any) -> tuple[Tensor, Tensor] | None:
@@ -61,13 +61,13 @@ def block_contributions(
         Name to the root mean square of the change.
     """
     full = _run(block, args, kwargs, {}, rng)
-    contributions = {}
+    limit, contributions = _SMALL * rms(full), {}
     small: dict[str, Tensor] = {}
     for name, reference in references.items():
         value = block.get_parameter(name).detach()
         reference = torch.zeros_like(value) if reference is None else reference
         contributions[name] = rms(full - _run(block, args, kwargs, {name: reference}, rng))
-        if contributions[name] < _SMALL * rms(full) and not torch.equal(value, reference):
+        if contributions[name] < limit and not torch.equal(value, reference):
             small[name] = reference
     if small:
         with suppress(RuntimeError, TypeError):  # not every device or module has float64
