@@ -1,9 +1,18 @@
 r"""The best learning rate on a grid, from losses of several seeds.
 
-The lowest point of the seeds' mean loss and up to two neighbours to either side, as far as their
-losses lie in the lower half of the grid's, make a window. For each seed the optimum is the lowest
-point of the parabola in $\log_2$ of the rate that fits its losses there best: where an optimum is
-flat, the lowest of three noisy losses would say little. The seeds give its interval.
+Let $L(x)$ be the mean loss of the seeds at $x = \log_2 \mathrm{lr}$. The optimum $x_*$ is where a
+local parabola is lowest in the middle of its own window:
+
+$$(a, b, c) = \arg\min \sum_i k(x_i - x_*)\,[L(x_i) - a - b(x_i - x_*) - c(x_i - x_*)^2]^2,
+\qquad b = 0,$$
+
+with a tricube kernel $k$ that reaches 3½ points of the grid to either side; rates whose loss is in
+the upper half of the grid's, as where training diverges, do not count. With the same kernel each
+seed has its own parabola, and these give the interval. Where an optimum is flat, the lowest of three
+noisy losses would say little.
+
+Reference: W. S. Cleveland, "Robust locally weighted regression and smoothing scatterplots" (1979),
+for the kernel.
 """
 
 from __future__ import annotations
@@ -16,7 +25,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-_REACH = 2
+_REACH = 3.5
+_ITERATIONS = 100
 
 
 def optimum(
@@ -69,27 +79,32 @@ def optima_of_seeds(
         >>> [round(float(x), 1) for x in found], edge
         ([-7.2, -7.0], False)
     """
-    grid, losses = np.asarray(log2_lr, float), np.atleast_2d(losses)
-    window = _window(losses.mean(axis=0))
-    if window is None:
-        lowest = int(np.argmin(losses.mean(axis=0)))
-        return np.full(len(losses), grid[lowest]), True
-    x, centre = grid[window], grid[window].mean()
-    found = []
-    for y in losses[:, window]:
-        a, b, _ = np.polyfit(x - centre, y, 2)
-        vertex = centre - b / (2 * a) if a > 0 else x[int(np.argmin(y))]
-        found.append(float(np.clip(vertex, x[0], x[-1])))
-    return np.array(found), False
+    x, losses = np.asarray(log2_lr, float), np.atleast_2d(losses)
+    mean = losses.mean(axis=0)
+    lowest = int(np.argmin(mean))
+    if lowest in (0, len(x) - 1):
+        return np.full(len(losses), x[lowest]), True
+    low = mean <= np.median(mean)
+    low[lowest - 1 : lowest + 2] = True
+    centre, step = x[lowest], float(np.median(np.diff(x)))
+    for _ in range(_ITERATIONS):
+        vertex = _vertex(x, mean, low * _tricube((x - centre) / step))
+        # Never further than the neighbours, so that the window stays where the loss is lowest.
+        moved = float(np.clip(vertex, x[lowest - 1], x[lowest + 1])) - centre
+        centre += moved
+        if abs(moved) < 1e-9 * step:
+            break
+    weights = low * _tricube((x - centre) / step)
+    return np.array([_vertex(x, y, weights) for y in losses]), False
 
 
-def _window(mean: np.ndarray) -> slice | None:
-    """The points that a parabola is fitted to; None if the lowest is at an edge."""
-    lowest, low = int(np.argmin(mean)), float(np.median(mean))
-    if lowest in (0, len(mean) - 1):
-        return None
-    first, last = lowest - 1, lowest + 1
-    for _ in range(_REACH - 1):
-        first -= first > 0 and mean[first - 1] <= low
-        last += last < len(mean) - 1 and mean[last + 1] <= low
-    return slice(int(first), int(last) + 1)
+def _tricube(distance: np.ndarray) -> np.ndarray:
+    return np.clip(1 - np.abs(distance / _REACH) ** 3, 0, None) ** 3
+
+
+def _vertex(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
+    """Lowest point of a weighted parabola within its points; their lowest if it has none."""
+    x, y, weights = (values[weights > 0] for values in (x, y, weights))
+    centre = x[int(np.argmin(y))]
+    a, b, _ = np.polyfit(x - centre, y, 2, w=weights**0.5)
+    return float(np.clip(centre - b / (2 * a), x[0], x[-1])) if a > 0 else float(centre)
