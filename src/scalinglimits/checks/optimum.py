@@ -8,8 +8,8 @@ $$(a, b, c) = \arg\min \sum_i k(x_i - x_*)\,[L(x_i) - a - b(x_i - x_*) - c(x_i -
 
 with a tricube kernel $k$ that reaches 3½ points of the grid to either side; rates whose loss is in
 the upper half of the grid's, as where training diverges, do not count. With the same kernel each
-seed has its own parabola, and these give the interval. Where an optimum is flat, the lowest of three
-noisy losses would say little.
+seed has its own parabola, and these give the interval. Where an optimum is flat, the lowest of
+three noisy losses would say little.
 
 Reference: W. S. Cleveland, "Robust locally weighted regression and smoothing scatterplots" (1979),
 for the kernel.
