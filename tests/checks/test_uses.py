@@ -153,6 +153,41 @@ def test_any_module_against_evaluating_it_twice(make, shape, axis):
             assert direct[name] == pytest.approx(exact[name], rel=2e-3, abs=1e-7), name
 
 
+class Named(nn.Module):
+    """Operations whose arguments are given by place or by name."""
+
+    def __init__(self, by_name):
+        super().__init__()
+        torch.manual_seed(0)
+        self.by_name = by_name
+        self.a, self.b, self.c, self.d = (nn.Parameter(torch.randn(6, 6)) for _ in range(4))
+        self.bias, self.table = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(9, 6))
+
+    def forward(self, tokens):
+        if not self.by_name:
+            h = F.linear(F.embedding(tokens, self.table), self.a, self.bias)
+            h = torch.addmm(self.bias, torch.mm(torch.matmul(h, self.b), self.c), self.d)
+            h = F.scaled_dot_product_attention(h, h @ self.a, h)
+            return F.softmax(h, 0)
+        h = F.linear(F.embedding(input=tokens, weight=self.table), weight=self.a, bias=self.bias)
+        h = torch.mm(input=torch.matmul(h, other=self.b), mat2=self.c)
+        h = torch.addmm(self.bias, mat1=h, mat2=self.d)
+        h = F.scaled_dot_product_attention(query=h, key=h.matmul(other=self.a), value=h)
+        return F.softmax(input=h, dim=0)
+
+
+def test_arguments_given_by_name():
+    found = []
+    for by_name in (False, True):
+        model = Named(by_name)
+        rows, probe = contributions(model, torch.arange(9), initial=perturbed(model))
+        logits = [(r.kind, float(r.value)) for r in probe.readings() if "logits" in r.kind]
+        axes = {name: axis for (name, _), axis in probe.in_axes.items()}
+        found.append((list(rows.values()), logits, axes, probe.heads, probe.queries))
+    assert found[0] == found[1]
+    assert found[0][2] == {"table": 0, "a": 0, "b": 0, "c": 0, "d": 0}
+
+
 def test_dropout_and_batch_norm_go_on_undisturbed():
     def run(measured):
         torch.manual_seed(0)
