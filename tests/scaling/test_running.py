@@ -102,3 +102,14 @@ def test_bias_behind_a_tied_head_keeps_its_size():
     for name in ("norm.weight", "norm.bias"):
         assert plan[name].init == plan[name].lr == 0.25
     assert plan["head.bias"].init == plan["head.bias"].lr == 1.0
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_a_small_model_as_wide_as_its_inputs_is_passed_by(width):
+    def build(width, depth):
+        hidden = [m for _ in range(depth) for m in (nn.Linear(width, width), nn.ReLU())]
+        return nn.Sequential(nn.Linear(4, width), *hidden, nn.Linear(width, 3))
+
+    plan = make_plan(build, (width, 2), (4 * width, 2))
+    roles = {name: plan[f"{name}.weight"].role for name in "0135"}
+    assert roles == {"0": "input", "1": "hidden", "3": "hidden", "5": "readout"}

@@ -197,7 +197,7 @@ def test_gains_of_one_plus_a_weight():
 
 
 def test_no_branch_is_an_error():
-    message = "no parameter of the blocks ends a residual branch"
+    message = r"pass depth_rule=\"none\", on the command line --depth-rule none .* got 'completep'"
     with pytest.raises(ValueError, match=message):
         make_plan(mlp, (8, 2), (8, 4))
     with pytest.raises(ValueError, match=message):  # the stream itself is normalised

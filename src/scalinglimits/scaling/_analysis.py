@@ -76,21 +76,27 @@ class Analysis:
     def _small_sizes(self) -> list[Size]:
         # Three blocks: the first may differ, and the last has no successor.
         depth = None if self.base.depth is None else 3
-        wanted = {name.rpartition(".")[2] for name in self.builder.meta(self.base).shapes}
+        wanted = self._templates(self.base.at_depth(depth))
         sizes = []
         for divisor in (16, 8, 4, 2):
             widths = {key: self.base.widths[key] for key in self.moving}
             if any(value % divisor or value // divisor < 4 for value in widths.values()):
                 continue
-            size = self.base.with_values({k: v // divisor for k, v in widths.items()})
+            values = {k: v // divisor for k, v in widths.items()}
+            size = self.base.with_values(values).at_depth(depth)
             try:
-                found = self.builder.meta(size.at_depth(depth))
+                shapes = self.builder.meta(size).shapes.values()
+                # As wide as its inputs, a first layer could not be told from those that repeat.
+                alike = self._templates(size) == wanted
             except (ValueError, TypeError):
                 continue
-            names = {name.rpartition(".")[2] for name in found.shapes}
-            if names == wanted and all(min(s, default=1) for s in found.shapes.values()):
-                sizes.append(size.at_depth(depth))
+            if alike and all(min(shape, default=1) for shape in shapes):
+                sizes.append(size)
         return [*sizes, self.base.at_depth(depth)]
+
+    def _templates(self, size: Size) -> set[str]:
+        stacks = depth_stacks(self.builder, size)
+        return {stacks.template(name) for name in self.builder.meta(size).shapes}
 
     @cached_property
     def bench(self) -> Bench | None:
