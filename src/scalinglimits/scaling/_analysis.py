@@ -309,7 +309,8 @@ def _cast(model: nn.Module) -> None:
     def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
         return tree_map(to(torch.float64), args), tree_map(to(torch.float64), kwargs)
 
-    model.register_forward_pre_hook(before, with_kwargs=True)
+    for module in model.modules():  # the function may call parts of the model by themselves
+        module.register_forward_pre_hook(before, with_kwargs=True)
     model.register_forward_hook(lambda module, args, out: tree_map(to(torch.float32), out))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -165,11 +166,12 @@ def runner(example: Any) -> Run:
 def guess_example(model: nn.Module) -> Any:
     """Return inputs on which the model runs, guessed from its first layer; None if none does."""
     for example in _candidates(model):
-        try:
-            with torch.enable_grad():
+        with torch.enable_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a wrong guess brings about says nothing
+            try:
                 runner(example)(model)
-        except Exception:  # any failure at all means that the guess is wrong
-            continue
+            except Exception:  # any failure at all means that the guess is wrong
+                continue
         return example
     return None
 

@@ -217,9 +217,9 @@ class Maker:
         if not ends:
             raise ValueError(
                 "`depth_rule` must be 'none' for a model without residual branches: pass "
-                "depth_rule=\"none\", on the command line --depth-rule none (or name the parameters "
-                f"that end branches in `branch_outputs`); got {self.depth_rule!r}, but no parameter "
-                "of the blocks ends a residual branch"
+                'depth_rule="none", on the command line --depth-rule none (or name what ends '
+                f"branches in `branch_outputs`); got {self.depth_rule!r}, but no parameter of the "
+                "blocks ends a residual branch"
             )
         return [replace(f, branch_output=templates[f.name] in ends) for f in facts]
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import nn
+
 DEPTH_NAMES = ("depth", "layers", "n_layers", "num_layers", "n_layer", "num_hidden_layers")
 """Names of an axis that is the depth, if the user does not say which one is."""
 
@@ -76,11 +78,12 @@ class Size:
             build: takes width and depth, or the axes as keywords.
 
         Returns:
-            What it returns.
+            What it returns; a compiled module as it is without compilation, so that its operations
+            can be watched one by one.
         """
         if self.positional:
-            return build(*(value for _, value in self.axes))
-        return build(**self.values)
+            return _uncompiled(build(*(value for _, value in self.axes)))
+        return _uncompiled(build(**self.values))
 
     def plain(self) -> list[int] | dict[str, int]:
         """Return a value for JSON, which :func:`parse_size` reads.
@@ -124,6 +127,18 @@ def parse_size(name: str, value: object, depth_axis: str | None = None) -> Size:
         width, depth = (_count(name, entry) for entry in value)
         return Size((("width", width), ("depth", depth)), "depth", positional=True)
     raise ValueError(f"`{name}` must be (width, depth) or a mapping of axes; got {value!r}")
+
+
+def _uncompiled(model: Any) -> Any:
+    """Undo `torch.compile` and `Module.compile` of a model and of its parts."""
+    model = getattr(model, "_orig_mod", model)
+    for module in model.modules() if isinstance(model, nn.Module) else ():
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            module._compiled_call_impl = None
+        for name, child in module.named_children():
+            if hasattr(child, "_orig_mod"):
+                setattr(module, name, child._orig_mod)
+    return model
 
 
 def _count(name: str, value: object) -> int:
