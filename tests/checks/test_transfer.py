@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from scalinglimits.checks import learning_rate_transfer
 from scalinglimits.checks.optimum import optimum
 from scalinglimits.checks.training import Recipe
+from scalinglimits.checks.transfer import _label
 
 GRID = np.arange(-10.0, -3)
 
@@ -59,6 +61,13 @@ def test_diverged_rates_do_not_move_the_optimum():
     losses = np.stack([parabola(-6.3), parabola(-6.1)])
     losses[:, GRID >= -4] = 1e3
     assert optimum(GRID, losses)[0] == pytest.approx(-6.2)
+
+
+def test_an_uneven_grid():
+    # A window of the usual reach would hold two points.
+    grid = np.array([-14.0, -9.0, -8.5, -3.0, -2.5, -2.0])
+    losses = np.stack([(grid + 9.4) ** 2, (grid + 9.2) ** 2])
+    assert optimum(grid, losses)[0] == pytest.approx(-9.3)
 
 
 def test_one_seed_has_no_interval():
@@ -137,6 +146,26 @@ def test_another_base_or_rule_is_not_resumed(tmp_path):
         alone = learning_rate_transfer(build, step, [(X, Y)] * 4, **chosen)
         kept = learning_rate_transfer(build, step, [(X, Y)] * 4, **chosen, store=store)
         assert alone.losses.equals(kept.losses)
+
+
+def test_labels_tell_options_apart():
+    # What a store is known by, the same in each process.
+    adam = torch.optim.Adam
+    values = [
+        {"branch_outputs": ["a"]},
+        {"branch_outputs": ("b",)},
+        {"fans": {"a": ((0,), (1,))}},
+        {"fans": {"a": ((1,), (0,))}},
+        {"fans": {"a": "vector"}},
+        adam,
+        partial(adam, betas=(0.9, 0.95)),
+        partial(adam, betas=(0.9, 0.99)),
+        None,
+    ]
+    labels = [_label(value) for value in values]
+    assert len(set(labels)) == len(labels)
+    assert _label({"b", "a"}) == "a b"
+    assert not any(" at 0x" in label for label in labels)
 
 
 def test_plan_against_standard():

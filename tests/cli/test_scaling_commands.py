@@ -142,6 +142,11 @@ def test_transfer_along_axes_that_grow_together(run, named_file, tmp_path):
         (["check", "WITHOUT_STEP"], "must define step"),
         (["transfer", "WITHOUT_STEP"], "must define step"),
         (["check", "FILE", "--width", "8", "--depth", "1"], "must have at least two sizes"),
+        (["check", "FILE", "--width", "8", "--depth", "1", "--depth", "2"], "--depth-rule none"),
+        (
+            ["transfer", "FILE", "--steps", "5", "--depth", "1", "--depth", "2"],
+            "--depth-rule none",
+        ),
     ],
 )
 def test_bad_input(run, model_file, file_without_step, tmp_path, arguments, message):

@@ -2,9 +2,11 @@
 
 - :mod:`~scalinglimits.checks.check`: :func:`scaling_check`, measurements at several sizes;
 - :mod:`~scalinglimits.checks.quantities`: what is measured, and what is expected of it;
+- :mod:`~scalinglimits.checks.heads`: the size of a head where attention is written out;
 - :mod:`~scalinglimits.checks.verdict`: from exponents to findings and a verdict;
 - :mod:`~scalinglimits.checks.result`: the record of a check;
 - :mod:`~scalinglimits.checks.transfer`: :func:`learning_rate_transfer`;
+- :mod:`~scalinglimits.checks.optimum`: the best learning rate on a grid, with its interval;
 - :mod:`~scalinglimits.checks.model_file`: a file that defines `build`, `step` and `batches`.
 """
 

@@ -17,7 +17,13 @@ from scalinglimits.checks._inputs import check_build, positive, take_batches
 from scalinglimits.checks.find import find
 from scalinglimits.checks.measure import Measurement, measure
 from scalinglimits.checks.result import ScalingCheck
-from scalinglimits.checks.setups import OptimizerLike, PlanLike, SetupLike, make_setup
+from scalinglimits.checks.setups import (
+    OptimizerLike,
+    PlanLike,
+    SetupLike,
+    check_targets,
+    make_setup,
+)
 from scalinglimits.checks.tensors import move
 from scalinglimits.checks.verdict import Finding, overall
 from scalinglimits.scaling.sizes import Size
@@ -134,6 +140,7 @@ def scaling_check(
         run=lambda model: step(model, move(batch, torch.device("cpu"), None)),
         **rules,
     )
+    check_targets(known, sizes)
     deep = () if sizes.depth is None else sizes.depth.sizes
     normalised = isinstance(optimizer, str) and optimizer != "sgd"
     measured: dict[Size, Measurement] = {}
@@ -178,7 +185,6 @@ def scaling_check(
         if overall(findings) != "undecided" or done >= limit:
             break
         wanted = min(2 * done, limit)
-    first = measured[sizes.base]
     return ScalingCheck(
         findings=tuple(findings),
         record=record,
@@ -195,12 +201,23 @@ def scaling_check(
             "device": str(device),
             "dtype": None if dtype is None else str(dtype),
         },
-        notes=tuple(
-            f"{name} gets no gradient beyond rounding and is not judged"
-            for name in sorted(first.noise)
-        ),
+        notes=_unjudged(measured, sizes),
         branch_outputs=_directness(record, sizes.base),
     )
+
+
+def _unjudged(measured: Mapping[Size, Measurement], axes: Axes) -> tuple[str, ...]:
+    """Parameters that are not judged, everywhere or along one axis."""
+    text = "{} gets no gradient beyond rounding{} and is not judged{}"
+    everywhere = measured[axes.base].noise
+    notes = [text.format(name, "", "") for name in sorted(everywhere)]
+    for axis in axes.along:
+        largest = axis.sizes[-1]
+        notes += [
+            text.format(name, f" at {largest}", f" along {axis.name}")
+            for name in sorted(measured[largest].noise - everywhere)
+        ]
+    return tuple(notes)
 
 
 def _divergence(record: pd.DataFrame, axes: Axes) -> list[Finding]:

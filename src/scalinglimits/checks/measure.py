@@ -112,7 +112,7 @@ def measure(
                 readings = probe.readings()
                 if t in (0, steps - 1):
                     readings += _gradients(model)
-                if t in (0, steps):
+                if t in (0, steps) and math.isfinite(value):
                     readings += probe.spectral()
                 readings.append(Reading("loss", "", "", torch.tensor(value)))
                 rows += [(t, reading) for reading in readings]
@@ -143,7 +143,7 @@ def measure(
 
 def _gradients(model: nn.Module) -> list[Reading]:
     return [
-        Reading("gradient", name, "", rms(p.grad))
+        Reading("gradient", name, "", rms(p.grad.to_dense() if p.grad.is_sparse else p.grad))
         for name, p in model.named_parameters()
         if p.grad is not None
     ]

@@ -87,6 +87,8 @@ def optima_of_seeds(
     low = mean <= np.median(mean)
     low[lowest - 1 : lowest + 2] = True
     centre, step = x[lowest], float(np.median(np.diff(x)))
+    # On an uneven grid, too, both neighbours are in the window wherever its middle comes to lie.
+    step = max(step, float(x[lowest + 1] - x[lowest - 1]) / (_REACH - 1))
     for _ in range(_ITERATIONS):
         vertex = _vertex(x, mean, low * _tricube((x - centre) / step))
         # Never further than the neighbours, so that the window stays where the loss is lowest.

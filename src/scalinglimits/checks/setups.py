@@ -11,6 +11,8 @@ __all__ = [
     "PlanLike",
     "Setup",
     "SetupLike",
+    "check_rules",
+    "check_targets",
     "make_optimizer",
     "make_setup",
 ]
@@ -21,6 +23,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from scalinglimits.checks._axes import Axes
 from scalinglimits.scaling.sizes import Size
 
 SetupLike = Callable[..., Iterable[dict[str, Any]]]
@@ -41,7 +44,7 @@ OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "rmsprop": torch.optim.RMSprop,
 }
 """Optimizers by name."""
-_FUSED = ("sgd", "adam", "adamw", "adagrad")
+_FUSED = ("adam", "adamw")  # fused SGD and Adagrad refuse sparse gradients, which they else take
 
 
 class PlanLike(Protocol):
@@ -90,8 +93,9 @@ def make_setup(
         The setup, and the plan if there is one.
 
     Raises:
-        TypeError: if `plan` is none of these.
+        TypeError: if `plan` is none of these, or there are further options without a rule's name.
     """
+    check_rules("plan", plan, rules)
     if plan is None:
         return (lambda model, size, seed: _one_group(model, lr, weight_decay)), None
     if isinstance(plan, str):
@@ -120,6 +124,34 @@ def make_setup(
     )
 
 
+def check_rules(name: str, plans: Any, rules: Mapping[str, Any]) -> None:
+    """Refuse options that no plan would take, such as a misspelt argument.
+
+    Args:
+        name: of the argument that says the plan.
+        plans: a plan in any form, or a collection of them.
+        rules: options of :func:`scalinglimits.scaling.make_plan`.
+
+    Raises:
+        TypeError: if there are options, and no plan is a rule's name.
+    """
+    given = plans if isinstance(plans, list) else [plans]
+    if rules and not any(isinstance(plan, str) for plan in given):
+        raise TypeError(f"`{name}` must be a rule's name to take {', '.join(rules)}; got {plans!r}")
+
+
+def check_targets(plan: PlanLike | None, axes: Axes) -> None:
+    """Retarget a plan to the end of each axis: what it cannot scale is said before any work.
+
+    Args:
+        plan: a scaling plan; None passes.
+        axes: of the models to come.
+    """
+    if plan is not None:
+        for axis in axes.along:
+            plan.retarget(_given(axis.sizes[-1]))
+
+
 def make_optimizer(
     optimizer: OptimizerLike, groups: Iterable[dict[str, Any]]
 ) -> torch.optim.Optimizer:
@@ -144,7 +176,9 @@ def make_optimizer(
         )
     # One pass over the parameters instead of several.
     parameters = [p for group in groups for p in group["params"]]
-    fused = optimizer in _FUSED and all(p.dtype == torch.float32 for p in parameters)
+    fused = optimizer in _FUSED and all(
+        p.dtype == torch.float32 and p.device.type in ("cpu", "cuda") for p in parameters
+    )
     return OPTIMIZERS[optimizer](groups, **({"fused": True} if fused else {}))
 
 

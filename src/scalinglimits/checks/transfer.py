@@ -25,7 +25,14 @@ from torch import Tensor, nn
 from scalinglimits.checks._axes import Axes, parse_axes, rows_along
 from scalinglimits.checks._inputs import check_build, positive, take_batches
 from scalinglimits.checks.optimum import optima_of_seeds, optimum
-from scalinglimits.checks.setups import OptimizerLike, PlanLike, SetupLike, make_setup
+from scalinglimits.checks.setups import (
+    OptimizerLike,
+    PlanLike,
+    SetupLike,
+    check_rules,
+    check_targets,
+    make_setup,
+)
 from scalinglimits.checks.training import Recipe, final_loss
 from scalinglimits.fits import fit_exponent
 from scalinglimits.sweeps import sweep
@@ -179,6 +186,7 @@ def learning_rate_transfer(
     chosen = {"plan": "mup", "standard": None} if plans is None else dict(plans)
     if not chosen:
         raise ValueError("`plans` must name at least one scaling; got none")
+    check_rules("plans", list(chosen.values()), rules)
     options: dict[str, Any] = {"base": sizes.base, "target": sizes.widest}
     options |= {"optimizer": optimizer, "weight_decay": weight_decay}
     cells = [
@@ -189,6 +197,9 @@ def learning_rate_transfer(
     ]
     run = partial(_run, step, data[0])
     made = {name: _planned(build, plan, run, options, rules) for name, plan in chosen.items()}
+    for name, plan in chosen.items():
+        if isinstance(plan, str):
+            check_targets(made[name], sizes)
 
     def train(scaling: str, lr: float, seed: int, **values: int) -> dict[str, float]:
         setup, _ = make_setup(build, made[scaling], lr=lr, **options)
@@ -244,6 +255,12 @@ def _label(value: Any) -> str:
     """A text that is the same in the next process, without addresses."""
     if isinstance(value, Mapping):
         return " ".join(f"{key}={_label(part)}" for key, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(_label, value))
+    if isinstance(value, (set, frozenset)):
+        return " ".join(sorted(map(_label, value)))
+    if isinstance(value, partial):
+        return f"{_label(value.func)} {_label(value.args)} {_label(value.keywords)}"
     if value is None or isinstance(value, str | int | float) or is_dataclass(value):
         return str(value)
     return getattr(value, "__qualname__", type(value).__qualname__)
