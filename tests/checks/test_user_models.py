@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from scalinglimits.checks import learning_rate_transfer, scaling_check
-from scalinglimits.checks.setups import make_optimizer
+from scalinglimits.checks.setups import make_optimizer, normalises
 from scalinglimits.scaling import make_plan
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -124,6 +124,20 @@ def test_one_pass_only_where_it_is_known_to_work():
     on_cpu, elsewhere = (nn.Parameter(torch.ones(2, device=d)) for d in ("cpu", "meta"))
     assert make_optimizer("adam", [{"params": [on_cpu]}]).defaults["fused"]
     assert not make_optimizer("adam", [{"params": [on_cpu, elsewhere]}]).defaults["fused"]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("adam", True),
+        ("sgd", False),
+        (torch.optim.Adam, True),
+        (torch.optim.SGD, False),
+        (partial(torch.optim.Adam, eps=1e-6), False),  # nobody knows
+    ],
+)
+def test_steps_that_do_not_depend_on_the_gradients_size(optimizer, expected):
+    assert normalises(optimizer) is expected
 
 
 class Breaking(torch.optim.SGD):

@@ -23,6 +23,7 @@ from scalinglimits.checks.setups import (
     SetupLike,
     check_targets,
     make_setup,
+    normalises,
 )
 from scalinglimits.checks.tensors import move
 from scalinglimits.checks.verdict import Finding, overall
@@ -96,8 +97,10 @@ def scaling_check(
         Verdict, findings and measurements.
 
     Raises:
+        TypeError: if an argument is of the wrong kind, or there are options that no plan takes.
         ValueError: if a size or number is not sensible, `build` ignores an axis or is random in
-            structure, `batches` is empty, or the loss is no finite scalar.
+            structure, `plan` cannot scale the model, `batches` is empty, or the loss is no finite
+            scalar.
 
     Example:
         >>> def build(width, depth):
@@ -142,7 +145,7 @@ def scaling_check(
     )
     check_targets(known, sizes)
     deep = () if sizes.depth is None else sizes.depth.sizes
-    normalised = isinstance(optimizer, str) and optimizer != "sgd"
+    normalised = normalises(optimizer)
     measured: dict[Size, Measurement] = {}
     rows: list[dict[str, Any]] = []
     if depth_exponent is None and known is not None:

@@ -15,6 +15,7 @@ __all__ = [
     "check_targets",
     "make_optimizer",
     "make_setup",
+    "normalises",
 ]
 
 from collections.abc import Callable, Iterable, Mapping
@@ -180,6 +181,19 @@ def make_optimizer(
         p.dtype == torch.float32 and p.device.type in ("cpu", "cuda") for p in parameters
     )
     return OPTIMIZERS[optimizer](groups, **({"fused": True} if fused else {}))
+
+
+def normalises(optimizer: OptimizerLike) -> bool:
+    """Return whether an optimizer's steps are known not to depend on the gradient's size.
+
+    Args:
+        optimizer: name or function.
+
+    Returns:
+        False for SGD and for functions that are no optimizer of `OPTIMIZERS`.
+    """
+    known = {name: function for name, function in OPTIMIZERS.items() if name != "sgd"}
+    return optimizer in known if isinstance(optimizer, str) else optimizer in known.values()
 
 
 def _planned(plan: PlanLike, lr: float, weight_decay: float) -> Setup:

@@ -171,7 +171,9 @@ def learning_rate_transfer(
         Losses, optima and drifts.
 
     Raises:
-        ValueError: if a size or number is not sensible, or `batches` ends too early.
+        TypeError: if an argument is of the wrong kind, or there are options that no plan takes.
+        ValueError: if a size or number is not sensible, a plan cannot scale the model, or `batches`
+            ends too early.
     """
     sizes = parse_axes(axes, widths, depths, depth_axis)
     grid = _check_grid(learning_rates)
