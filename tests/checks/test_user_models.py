@@ -8,6 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from scalinglimits.checks import learning_rate_transfer, scaling_check
+from scalinglimits.checks.names import Stacks
+from scalinglimits.checks.probe import Probe
 from scalinglimits.checks.setups import make_optimizer, normalises
 from scalinglimits.scaling import make_plan
 
@@ -233,3 +235,47 @@ def test_options_that_no_plan_takes():
         learning_rate_transfer(
             Net, step, [(X, Y)], plans={"none": None}, depth_rule="none", **SHORT, **RATES
         )
+
+
+def test_autocast_does_not_hide_small_updates():
+    def half(model, batch):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.cross_entropy(model(batch[0]).float(), batch[1])
+
+    # Updates of 1e-5 are nothing in bfloat16: next to 1, it has steps of 8e-3.
+    sizes = {**SIZES, "depths": (2, 4), "lr": 1e-5}
+    kinds = ["block_share", "block_contribution", "share", "contribution"]
+    keys = ["width", "depth", "seed", "kind", "name", "step"]
+    values = []
+    for one_step in (step, half):
+        record = scaling_check(Net, one_step, [(X, Y)], **sizes).record
+        values.append(record[record.kind.isin(kinds)].set_index(keys).value)
+    # Gradients of half precision are another matter: Adam's signs differ in a few entries.
+    ratio = (values[1] / values[0]).dropna()
+    assert len(ratio) > 100
+    assert ratio.between(0.5, 2.0).all(), ratio[~ratio.between(0.5, 2.0)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_half_precision_are_measured_in_single(dtype):
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(64, 64))
+
+        def forward(self, x):
+            return x @ self.weight
+
+    model, x = Product().to(dtype), torch.ones(4, 64, dtype=dtype)
+    initial = {"weight": model.weight.detach().clone()}
+    probe = Probe(model, Stacks())
+    with probe.measuring(None):
+        model(x)
+    probe.readings()
+    with torch.no_grad():
+        model.weight += 1e-3
+    with probe.measuring(initial):
+        model(x)
+    found = {r.kind: float(r.value) for r in probe.readings()}
+    change = float(model.weight.detach()[0, 0].double())
+    assert found["contribution"] == pytest.approx(64 * change, rel=1e-6)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import resolve_name
 
-from scalinglimits.checks.tensors import find_tensors, rms
+from scalinglimits.checks.tensors import HALF, find_tensors, full_precision, rms
 
 _MATMUL = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm}
 _RIGHT_MATMUL = {Tensor.__rmatmul__}
@@ -90,16 +90,18 @@ def contribution(
         if tensor is args[1]:
             x = _thinned(args[0].detach()) if func is F.linear else args[0].detach()
             x, w = _same_precision(x, delta)
-            return rms(func(x, w, None, *args[3:], **kwargs))
+            with full_precision(x):
+                return rms(func(x, w, None, *args[3:], **kwargs))
         if len(args) > 2 and tensor is args[2]:
             return rms(delta)
     if func in _MULTILINEAR:
-        return _sizeable(
-            func(
-                *mapped(args, lambda t: delta if t is tensor else t.detach()),
-                **mapped(kwargs, lambda t: delta if t is tensor else t.detach()),
-            )
-        )
+
+        def single(t: Tensor) -> Tensor:
+            t = delta if t is tensor else t.detach()
+            return t.float() if t.dtype in HALF else t
+
+        with full_precision(tensor):
+            return _sizeable(func(*mapped(args, single), **mapped(kwargs, single)))
     return _difference(func, args, kwargs, tensor, tensor.detach() - delta)
 
 

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from scalinglimits.checks.tensors import find_tensors, move, rms
+from scalinglimits.checks.tensors import HALF, autocasts, find_tensors, full_precision, move, rms
 
-_HALF = (torch.float16, torch.bfloat16)
 _SMALL = 1e-5  # of the output: nearer to the rounding of float32 than a measurement may be
 
 
@@ -122,12 +121,13 @@ def _run(
     # Copies of the buffers: a batch norm in training would write into them.
     state = {name: buffer.clone() for name, buffer in block.named_buffers()}
     state |= {name: p.detach() for name, p in block.named_parameters()} | dict(replaced)
-    if dtype is None and any(p.dtype in _HALF for p in block.parameters()):
+    first = next(find_tensors([args, kwargs]))
+    if dtype is None and (autocasts(first) or any(p.dtype in HALF for p in block.parameters())):
         dtype = torch.float32
     if dtype is not None:
         state, args, kwargs = (move(value, None, dtype) for value in (state, args, kwargs))
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices):
+    with torch.random.fork_rng(devices), full_precision(first):
         if rng is not None:
             torch.set_rng_state(rng)
         return next(find_tensors(functional_call(block, state, args, kwargs)))

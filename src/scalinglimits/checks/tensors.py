@@ -5,7 +5,7 @@ Modules return tensors, tuples, dictionaries, dataclasses, and nests of these; s
 
 from __future__ import annotations
 
-__all__ = ["find_tensors", "move", "rms", "seeded"]
+__all__ = ["HALF", "autocasts", "find_tensors", "full_precision", "move", "rms", "seeded"]
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+HALF = (torch.float16, torch.bfloat16)
+"""Precisions in which small updates do not survive."""
 
 
 def find_tensors(value: Any) -> Iterator[Tensor]:
@@ -87,6 +90,36 @@ def rms(x: Tensor) -> Tensor:
         x = x.float()
     # The norm is one pass, without a squared copy.
     return torch.linalg.vector_norm(x) / max(x.numel(), 1) ** 0.5
+
+
+def autocasts(tensor: Tensor) -> bool:
+    """Return whether operations on a tensor run in half precision for now.
+
+    Args:
+        tensor: of any kind.
+
+    Returns:
+        Whether `torch.autocast` is on for its device.
+    """
+    device = tensor.device.type
+    return device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
+
+
+@contextmanager
+def full_precision(tensor: Tensor) -> Iterator[None]:
+    """Turn `torch.autocast` off: small updates do not survive half precision.
+
+    Args:
+        tensor: on the device that it is about.
+
+    Yields:
+        Nothing.
+    """
+    if not autocasts(tensor):
+        yield
+        return
+    with torch.autocast(tensor.device.type, enabled=False):
+        yield
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from scalinglimits.checks._operations import (
     tensors_among,
 )
 from scalinglimits.checks.heads import head_size
-from scalinglimits.checks.tensors import rms
+from scalinglimits.checks.tensors import full_precision, rms
 
 _MASKED = -1e4
 _GRAPH_STEPS = 40
@@ -147,7 +147,7 @@ class ParameterUses(TorchFunctionMode):
         result = func(*args, **kwargs)
         args, kwargs = by_position(func, args, kwargs)
         if func is F.scaled_dot_product_attention or func in SOFTMAX:
-            with torch.no_grad():
+            with torch.no_grad(), full_precision(args[0]):
                 self._record_logits(func, args, kwargs)
         given = [*tensors_among(args), *tensors_among(kwargs.values())]
         found = [t for t in given if id(t) in self._shadows]
