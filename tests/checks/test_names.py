@@ -33,12 +33,32 @@ def test_stacks_in_stacks():
     assert both.pattern("stage.3.block.3.w") == "stage.*.block.*.w"
 
 
-def test_layers_of_a_flat_sequence_that_differ_are_no_stack():
-    def names(depth):
-        hidden = {f"{2 * k}.weight": W for k in range(1, depth + 1)}
-        return {"0.weight": (4, 9), **hidden, f"{2 * depth + 2}.weight": (3, 4)}
+def flat(depth):
+    """A first layer, hidden ones with an activation behind each, and a last one."""
+    hidden = {f"{2 * k}.weight": W for k in range(1, depth + 1)}
+    return {"0.weight": (4, 9), **hidden, f"{2 * depth + 2}.weight": (3, 4)}
 
-    assert not Stacks.find(names(1), names(3)).places
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 7])
+def test_blocks_among_other_layers(depth):
+    stacks = Stacks.find(flat(1), flat(3)).of(flat(depth))
+    patterns = [stacks.pattern(name) for name in flat(depth)]
+    # The last layer is called as in the shallow model.
+    assert patterns == ["0.weight", *["*.weight"] * depth, "4.weight"]
+    assert stacks.pattern("1") == "1"
+    assert stacks.pattern("*") == "*"
+
+
+def test_other_layers_that_grow_too_are_no_stack():
+    def with_norms(depth):
+        norms = {f"{2 * k + 1}.weight": (4,) for k in range(1, depth + 1)}
+        return {**flat(depth), **norms}
+
+    def growing_tail(depth):
+        return {**flat(depth), f"{2 * depth + 4}.weight": (depth, 3)}
+
+    assert not Stacks.find(with_norms(1), with_norms(3)).places
+    assert not Stacks.find(growing_tail(1), growing_tail(3)).places
 
 
 def test_first_block_may_differ():
@@ -46,11 +66,3 @@ def test_first_block_may_differ():
         return {"h.0.down": (4, 2)} | {f"h.{i}.w": W for i in range(depth)}
 
     assert Stacks.find(names(2), names(4)).places == {"h.*"}
-
-
-@pytest.mark.parametrize(
-    ("name", "block"),
-    [("h.11.mlp.0.weight", "h.11"), ("h.0", "h.0"), ("head.weight", None), ("h", None)],
-)
-def test_block_of_a_name(name, block):
-    assert Stacks(frozenset({"h.*"})).block(name) == block

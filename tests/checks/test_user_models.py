@@ -71,6 +71,24 @@ def test_a_compiled_model_is_measured_as_it_is_without(compiled):
     assert len(list(plan.param_groups(model, lr=1.0))) > 1
 
 
+def flat(width, depth):
+    blocks = (Block(width) for _ in range(depth))
+    return nn.Sequential(nn.Linear(4, width), *blocks, nn.Linear(width, 3))
+
+
+def test_blocks_in_a_flat_sequence_are_those_of_a_list():
+    sizes = {**SIZES, "depths": (2, 4, 8), "seeds": 3, "max_seeds": 3}
+    for plan in ("mup", None):
+        check = scaling_check(flat, step, [(X, Y)], plan=plan, **sizes)
+        expected = scaling_check(Net, step, [(X, Y)], plan=plan, **sizes)
+        assert check.verdict == expected.verdict
+        found = {(f.axis, f.kind, f.name, f.step): f.expected for f in check.findings if f.verdict}
+        for f in expected.findings:
+            name = f.name.replace("blocks.*", "*").replace("stem", "0").replace("head", "3")
+            if f.verdict:
+                assert found[f.axis, f.kind, name, f.step] is not None
+
+
 class Encoder(Net):
     """Runs by a method of its own."""
 

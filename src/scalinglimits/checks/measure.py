@@ -96,6 +96,7 @@ def measure(
         initial = {name: p.detach().clone() for name, p in model.named_parameters()}
         probe = Probe(model, stacks, blockwise=blockwise)
         rows: list[tuple[int, Reading]] = []
+        stacks = stacks.of(initial)
         try:
             for t in range(steps + 1):
                 seed_again()  # the same dropout at each step

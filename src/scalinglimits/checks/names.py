@@ -2,7 +2,8 @@
 
 A stack is a place in the names of modules at which more depth means more indices: `blocks.0`,
 `blocks.1`, …, or `layer_0`, `layer_1`, …. In a pattern its index is written `*`; other indices,
-such as those of an MLP's layers, stay.
+such as those of an MLP's layers, stay. A flat sequence has other layers ahead of its blocks and
+behind them: their indices are those that they have in the shallow model.
 """
 
 from __future__ import annotations
@@ -10,11 +11,36 @@ from __future__ import annotations
 __all__ = ["Stacks", "stack_of"]
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 _INDEXED = re.compile(r"^(.*?)(\d+)$")
+
+
+class Flat(NamedTuple):
+    """A stack among other layers.
+
+    Attributes:
+        place: its pattern.
+        before: number of layers with parameters ahead of the blocks.
+        after: number of those behind.
+        last: index of the last block in the shallow model.
+    """
+
+    place: str
+    before: int
+    after: int
+    last: int
+
+
+class _Run(NamedTuple):
+    """The blocks of a flat stack in one model, and by how much what is behind has moved."""
+
+    blocks: frozenset[int]
+    shift: int
 
 
 @dataclass(frozen=True)
@@ -23,9 +49,12 @@ class Stacks:
 
     Attributes:
         places: patterns such as `blocks.*` or `encoder.layer_*`.
+        flats: those among them that hold other layers, too.
     """
 
     places: frozenset[str] = frozenset()
+    flats: tuple[Flat, ...] = ()
+    _runs: tuple[tuple[str, _Run], ...] = ()
 
     @classmethod
     def find(
@@ -39,7 +68,8 @@ class Stacks:
 
         Returns:
             The places that have more indices in the deeper model, and equal blocks there (the first
-            may differ, as where a stage changes its resolution).
+            may differ, as where a stage changes its resolution), or equal blocks between layers
+            that both models have.
 
         Example:
             >>> shallow, deep = {"h.0.mlp.0": (4, 4)}, {"h.0.mlp.0": (4, 4), "h.1.mlp.0": (4, 4)}
@@ -47,19 +77,47 @@ class Stacks:
             frozenset({'h.*'})
         """
         places: frozenset[str] = frozenset()
+        flats: list[Flat] = []
         # Stacks inside stacks are found once the outer index is written as *.
         for _ in range(4):
             few, many = _blocks(shallow, places), _blocks(deep, places)
             # A place that only new blocks have, such as their own MLP's layers, is no stack.
-            found = {
-                place
-                for place in many
-                if place in few and len(many[place]) > len(few[place]) and _alike(many[place])
-            }
+            grown = [p for p in many if p in few and len(many[p]) > len(few[p])]
+            found = {place for place in grown if _alike(many[place])}
+            for place in grown:
+                flat = None if place in found else _flat(place, few[place], many[place])
+                if flat is not None:
+                    flats.append(flat)
+                    found.add(place)
             if not found:
                 break
             places |= found
-        return cls(places)
+        return cls(places, tuple(flats))
+
+    def of(self, names: Iterable[str]) -> Stacks:
+        """Return the same stacks for one model, whose depth tells which indices are blocks.
+
+        Args:
+            names: of the model's parameters.
+
+        Returns:
+            The stacks.
+
+        Example:
+            >>> shallow = {"0.w": (4, 2), "1.w": (4, 4), "2.w": (1, 4)}
+            >>> deep = {"0.w": (4, 2), "1.w": (4, 4), "2.w": (4, 4), "3.w": (1, 4)}
+            >>> stacks = Stacks.find(shallow, deep).of(deep)
+            >>> [stacks.pattern(name) for name in deep]
+            ['0.w', '*.w', '*.w', '2.w']
+        """
+        names, runs = list(names), []
+        for flat in self.flats:
+            child = re.compile(re.escape(flat.place[:-1]) + r"(\d+)(?:\.|$)")
+            indices = sorted({int(match[1]) for match in map(child.match, names) if match})
+            blocks = indices[flat.before : len(indices) - flat.after]
+            if blocks:
+                runs.append((flat.place, _Run(frozenset(blocks), blocks[-1] - flat.last)))
+        return replace(self, _runs=tuple(runs))
 
     def pattern(self, name: str) -> str:
         """Return a name with the indices of stacks replaced by `*`.
@@ -74,23 +132,7 @@ class Stacks:
             >>> Stacks(frozenset({"h.*"})).pattern("h.11.mlp.0.weight")
             'h.*.mlp.0.weight'
         """
-        return _pattern(self.places, name)
-
-    def block(self, name: str) -> str | None:
-        """Return the block that a name lies in, or None.
-
-        Args:
-            name: of a module or parameter.
-
-        Returns:
-            The name of the outermost block: `h.11` for `h.11.mlp.0.weight`.
-        """
-        parts = name.split(".")
-        for length in range(1, len(parts) + 1):
-            head = ".".join(parts[:length])
-            if self.pattern(head) in self.places:
-                return head
-        return None
+        return _pattern(self.places, self._runs, name)
 
 
 def stack_of(pattern: str) -> str:
@@ -112,12 +154,26 @@ def stack_of(pattern: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def _pattern(places: frozenset[str], name: str) -> str:
+def _pattern(places: frozenset[str], runs: tuple[tuple[str, _Run], ...], name: str) -> str:
     done = ""
     for part in name.split("."):
         step = _starred(done, part)
-        done = step if step in places else _joined(done, part)
+        run = dict(runs).get(step)
+        if run is not None:
+            done = _joined(done, _in_run(part, run))
+        else:
+            done = step if step in places else _joined(done, part)
     return done
+
+
+def _in_run(part: str, run: _Run) -> str:
+    match = _INDEXED.match(part)
+    if match is None:
+        return part
+    index = int(match[2])
+    if index in run.blocks:
+        return f"{match[1]}*"
+    return f"{match[1]}{index - run.shift}" if index > max(run.blocks) else part
 
 
 _Block = dict[str, tuple[int, ...]]
@@ -144,6 +200,28 @@ def _alike(blocks: dict[int, _Block]) -> bool:
     """Whether all blocks but perhaps the first have the same parameters."""
     _, second, *others = (blocks[index] for index in sorted(blocks))
     return all(other == second for other in others) and bool(second)
+
+
+def _flat(place: str, few: dict[int, _Block], many: dict[int, _Block]) -> Flat | None:
+    """A stack of equal blocks in a row, as many layers ahead of and behind it in both models."""
+    if "*" in place[:-1]:
+        return None
+
+    def kind(block: _Block) -> frozenset[tuple[str, tuple[int, ...]]]:
+        return frozenset(block.items())
+
+    more = Counter(map(kind, many.values()))
+    more.subtract(map(kind, few.values()))
+    grown = [each for each, count in more.items() if count > 0]
+    ends = []
+    for blocks in (few, many):
+        order = sorted(blocks)
+        row = [position for position, i in enumerate(order) if [kind(blocks[i])] == grown]
+        if not row or row != list(range(row[0], row[-1] + 1)):
+            return None
+        ends.append((row[0], len(order) - 1 - row[-1], order[row[-1]]))
+    (before, after, last), (*around, _) = ends
+    return Flat(place, before, after, last) if [before, after] == around else None
 
 
 def _starred(done: str, part: str) -> str:
