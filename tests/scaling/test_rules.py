@@ -44,6 +44,20 @@ def test_width_rules(rule, role):
     assert chosen.gradient(growth) == pytest.approx(gradient)
 
 
+@pytest.mark.parametrize("rule", WIDTH_RULES)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_there_and_back_is_one(rule, optimizer):
+    there, back = (
+        make_plan(Residual, base, target, optimizer=optimizer, width_rule=rule, eps_rule="gradient")
+        for base, target in (((8, 2), (32, 8)), ((32, 8), (8, 2)))
+    )
+    names = {"embed.weight", "blocks.0.up.weight", "blocks.0.down.weight", "norm.bias"}
+    for name in {*names, "head.weight", "head.bias"}:
+        for what in ("init", "lr", "weight_decay", "eps"):
+            product = getattr(there[name], what) * getattr(back[name], what)
+            assert product == pytest.approx(1.0), (name, what)
+
+
 @pytest.mark.parametrize("growth", [INPUT, HIDDEN, READOUT])
 def test_spectral_norm_of_updates_is_the_condition(growth):
     """‖ΔW‖₂ = √(p/n), from each family's update, at a pair of sizes with the growth."""

@@ -18,6 +18,9 @@ rate, SGD         :math:`r_{out}/r_{in}`                                :math:`\
 rate, Muon        :math:`\sqrt{r_{out}/r_{in}}`                         :math:`\ell^{\alpha-1}`
 ================  ====================================================  ====================
 
+Where the target is smaller than the base, all are the inverse of those of the way back: a maximum
+takes the place of the minimum.
+
 Absorption. :math:`y = c\,Wx` is the same network, through all of training, as :math:`y = W'x`
 with :math:`W' = cW`: deviation times :math:`c`, gradient divided by :math:`c`, and rate times
 :math:`c^2` (SGD), :math:`c` (sign and Muon) or 1 (a rate relative to the weight's norm).
@@ -138,7 +141,10 @@ def _neutral(growth: Growth) -> float:
 
 def _mup_init(growth: Growth) -> float:
     """Entries such that ‖W‖₂ ~ σ(√n + √p) ~ √(p/n): σ ~ n^{-1/2} min(1, √(p/n))."""
-    return growth.fan_in**-0.5 * min(1.0, math.sqrt(growth.fan_out / growth.fan_in))
+    # Towards a smaller model the way back: its inverse.
+    shrinks = max(growth.fan_in, growth.fan_out) <= 1.0
+    narrower = max if shrinks else min
+    return growth.fan_in**-0.5 * narrower(1.0, math.sqrt(growth.fan_out / growth.fan_in))
 
 
 def _spectral_init(growth: Growth) -> float:
