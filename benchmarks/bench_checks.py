@@ -20,12 +20,12 @@ from scalinglimits.checks import scaling_check
 
 __all__ = ["main"]
 
-WIDTHS, PASSES, SEEDS, BATCH = (64, 128, 256, 512, 1024), 3, 5, 64
+WIDTHS, PASSES, SEEDS, BATCH, ROUNDS = (64, 128, 256, 512, 1024), 3, 5, 64, 9
 Batch = tuple[Tensor, Tensor]
 
 
 def main() -> list[dict[str, Any]]:
-    """Time each piece of work, the best of three.
+    """Time each piece of work, medians of nine rounds.
 
     Returns:
         One record for each row: ``name``, ``seconds``, ``ratio``.
@@ -42,18 +42,22 @@ def main() -> list[dict[str, Any]]:
     }
     if _has_mup():
         work["mup 1.0.0: coordinate check, activations only"] = lambda: _mup(batch)
-    # Interleaved, so that a busy machine is busy for all.
+    # Interleaved, so that a busy machine is busy for all; ratios are of the same round.
     times: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(4):
+    for _ in range(ROUNDS + 1):  # the first warms up
         for name, function in work.items():
             start = time.perf_counter()
             function()
             times[name].append(time.perf_counter() - start)
-    best = {name: min(found[1:]) for name, found in times.items()}
-    ours = next(iter(best.values()))
+    rounds = {name: np.array(found[1:]) for name, found in times.items()}
+    ours = next(iter(rounds.values()))
     return [
-        {"name": name, "seconds": seconds, "ratio": seconds / ours}
-        for name, seconds in best.items()
+        {
+            "name": name,
+            "seconds": float(np.median(seconds)),
+            "ratio": float(np.median(seconds / ours)),
+        }
+        for name, seconds in rounds.items()
     ]
 
 

@@ -29,6 +29,8 @@ from scalinglimits.checks.tensors import move
 from scalinglimits.checks.verdict import Finding, overall
 from scalinglimits.scaling.sizes import Size
 
+# Spectral norms are costly, do not decide, and hardly differ between seeds.
+_SPECTRAL_SEEDS = 2
 _COLUMNS = ["seed", "kind", "name", "use", "step", "value"]
 
 
@@ -169,6 +171,7 @@ def scaling_check(
                     steps=steps,
                     stacks=stacks,
                     blockwise=size in deep,
+                    spectral=replicate < _SPECTRAL_SEEDS,
                     device=device,
                     dtype=dtype,
                 )

@@ -63,6 +63,7 @@ def measure(
     steps: int,
     stacks: Stacks,
     blockwise: bool,
+    spectral: bool,
     device: torch.device,
     dtype: torch.dtype | None,
 ) -> Measurement:
@@ -79,6 +80,7 @@ def measure(
         steps: number of updates.
         stacks: the repeated blocks.
         blockwise: whether to measure what parameters contribute to their block's output.
+        spectral: whether to measure spectral norms.
         device: where to.
         dtype: precision of the model; None leaves it.
 
@@ -94,9 +96,9 @@ def measure(
         groups = setup(model, size, seed)
         opt = make_optimizer(optimizer, groups)
         initial = {name: p.detach().clone() for name, p in model.named_parameters()}
+        stacks = stacks.of(initial)
         probe = Probe(model, stacks, blockwise=blockwise)
         rows: list[tuple[int, Reading]] = []
-        stacks = stacks.of(initial)
         try:
             for t in range(steps + 1):
                 seed_again()  # the same dropout at each step
@@ -113,7 +115,7 @@ def measure(
                 readings = probe.readings()
                 if t in (0, steps - 1):
                     readings += _gradients(model)
-                if t in (0, steps) and math.isfinite(value):
+                if spectral and t in (0, steps) and math.isfinite(value):
                     readings += probe.spectral()
                 readings.append(Reading("loss", "", "", torch.tensor(value)))
                 rows += [(t, reading) for reading in readings]
