@@ -116,6 +116,23 @@ def test_an_interrupted_run_says_how_to_go_on(run, tmp_path, monkeypatch):
     assert "run the same command again to go on where it stopped" in result.stderr
 
 
+def test_an_interrupted_run_that_keeps_nothing_promises_nothing(run, tmp_path, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalinglimits.checks.load_model_file", interrupt)
+    result = run("check", "mine.py", "--out", tmp_path)
+    assert result.returncode == 130
+    assert result.stderr.splitlines()[-1] == "scalinglimits: interrupted"
+
+
+def test_a_results_folder_that_is_a_file(run, tmp_path):
+    (tmp_path / "taken").touch()
+    result = run("propagate", "--data", "gaussian:4", "--out", tmp_path / "taken")
+    assert result.returncode == 2
+    assert result.stderr.strip() == f"scalinglimits: {tmp_path / 'taken'}: File exists"
+
+
 @pytest.mark.parametrize("kind", ["sde", "ode", "young"])
 def test_limit_reports_an_order(run, tmp_path, kind):
     result = run(

@@ -5,6 +5,8 @@ import json
 import pandas as pd
 import pytest
 
+from scalinglimits.cli.options import progress_bar
+
 
 def test_plan_is_printed_explained_and_saved(run, model_file, tmp_path):
     result = run(
@@ -138,6 +140,11 @@ def test_transfer_along_axes_that_grow_together(run, named_file, tmp_path):
         (["check", "FILE", "--depth-axis", "w"], "`depth_axis` must come with `axes`"),
         (["transfer", "FILE", "--lr", "1e-3:1e-1"], "`--lr` must be FROM:TO:COUNT or numbers"),
         (["transfer", "FILE", "--lr", "1e-3,1e-2"], "must be five positive rates or more"),
+        (["check", "FILE", "--device", "none"], "`device` must be one that works here; got 'none'"),
+        (
+            ["plan", "FILE", "--base", "8x1", "--target", "16x1", "--explain", "hidden.0.wight"],
+            "`--explain` must be a parameter of the plan, such as hidden.0.weight",
+        ),
         (["check", "nowhere.py"], "must be an existing Python file"),
         (["check", "WITHOUT_STEP"], "must define step"),
         (["transfer", "WITHOUT_STEP"], "must define step"),
@@ -154,3 +161,46 @@ def test_bad_input(run, model_file, file_without_step, tmp_path, arguments, mess
     result = run(*(files.get(a, a) for a in arguments), "--out", tmp_path)
     assert result.returncode == 2
     assert message in result.stderr
+
+
+def test_an_error_of_the_users_file_says_where(run, model_file, tmp_path):
+    model_file.write_text(model_file.read_text().replace("model(x) - y", "model(x) - y[:, :0].T"))
+    line = next(
+        number
+        for number, text in enumerate(model_file.read_text().splitlines(), 1)
+        if "y[:, :0].T" in text
+    )
+    sizes = ["--width", 8, "--width", 16, "--depth", 1, "--out", tmp_path]
+    result = run("check", model_file, *sizes, "--unscaled")
+    # Status 1 would say that the scaling fails.
+    assert result.returncode == 2
+    first, *_, last = result.stderr.splitlines()
+    assert first == f'  File "{model_file}", line {line}, in step'
+    assert last.startswith(f"scalinglimits: {model_file}, line {line}, in step: RuntimeError: ")
+    result = run("transfer", model_file, *sizes, "--steps", 2, "--seeds", 2, "--n-jobs", 1)
+    assert result.returncode == 2
+    assert "failed: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_plan_prints_equal_parameters_once(run, model_file, tmp_path):
+    sizes = ["--base", "16x2", "--target", "64x4", "--depth-rule", "none", "--out", tmp_path]
+    result = run("plan", model_file, *sizes, "--explain", "hidden.*.bias")
+    assert result.returncode == 0, result.stderr
+    assert "hidden.*.weight" in result.stdout
+    assert "hidden.1.weight" not in result.stdout
+    assert "12 parameters in 6 rows: * stands for every index." in result.stdout
+    assert "hidden.0.bias (64,): bias, adamw" in result.stdout
+    assert len(pd.read_csv(tmp_path / "plan.csv")) == 12
+
+
+def test_check_draws_a_bar_on_a_terminal_only(monkeypatch, capsys):
+    with progress_bar("check") as report:
+        assert report is None
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with progress_bar("check") as report:
+        for done, total in ((1, 2), (2, 2), (1, 4)):
+            report(done, total)
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "check" in output.err

@@ -14,6 +14,7 @@ import typer
 
 from scalinglimits._version import __version__
 from scalinglimits.cli import figures, init, limit, linear, residual, scaling
+from scalinglimits.cli.faults import describe, interrupted
 
 _INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -43,13 +44,16 @@ def main() -> None:
     """Run the command line; a fault of the input ends with one clear line and status 2."""
     try:
         app()
-    except (ValueError, TypeError, FileNotFoundError, ModuleNotFoundError) as error:
-        print(f"scalinglimits: {error}", file=sys.stderr)  # noqa: T201
+    except Exception as error:
+        described = describe(error)
+        if described is None:
+            raise
+        lines, message = described
+        print(f"{lines}scalinglimits: {message}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
-            message = "interrupted; run the same command again to go on where it stopped"
-            print(f"scalinglimits: {message}", file=sys.stderr)  # noqa: T201
+            print(f"scalinglimits: {interrupted(sys.argv[1:])}", file=sys.stderr)  # noqa: T201
         raise
 
 

@@ -11,11 +11,14 @@ __all__ = [
     "Width",
     "new_request",
     "print_table",
+    "progress_bar",
     "rich_table",
     "write_results",
 ]
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,6 +80,32 @@ def print_table(table: Table) -> None:
     from rich.console import Console
 
     Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Provide a function of the numbers done and to do that draws a bar, if one can be seen.
+
+    The bar is on the standard error stream, which must be a terminal, and goes when all is done.
+    Where more turns out to be needed, the count begins again.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task, before = bar.add_task(title, total=None), 0
+
+        def report(done: int, total: int) -> None:
+            nonlocal before
+            if done < before:
+                bar.reset(task, description=f"{title}, more seeds")
+            before = done
+            bar.update(task, completed=done, total=total)
+
+        yield report
 
 
 def write_results(record: FigureRecord, draw: Any, out: Path) -> None:

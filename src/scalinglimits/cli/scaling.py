@@ -5,17 +5,22 @@ from __future__ import annotations
 __all__ = ["check", "plan", "transfer"]
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalinglimits.cli.options import Jobs, Out
+from scalinglimits.cli.options import Jobs, Out, progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from scalinglimits.checks import ModelFile
+    from scalinglimits.scaling import ScalingPlan
+
+_INDEX = re.compile(r"(?<![^.])(?:\d+|\*)(?![^.])")
+"""A part of a parameter's name that is a number, or stands for all of them."""
 
 File = Annotated[Path, typer.Argument(help="Python file that defines build, step and batches.")]
 Optimizer = Annotated[str, typer.Option(help="sgd, adam, adamw, muon, ...")]
@@ -69,6 +74,7 @@ def plan(
     from scalinglimits.laws.names import depth_law
     from scalinglimits.scaling import make_plan
 
+    out.mkdir(parents=True, exist_ok=True)
     model = load_model_file(file, needed=("build",))
     made = make_plan(
         model.build,
@@ -83,13 +89,13 @@ def plan(
         example=_example(model),
         depth_axis=depth_axis,
     )
+    derivations = [_explain(made, name) for name in explain or []]
     if as_json:
         typer.echo(made.to_json())
     else:
-        typer.echo(str(made))
-    for name in explain or []:
-        typer.echo(f"\n{made.explain(name)}")
-    out.mkdir(parents=True, exist_ok=True)
+        typer.echo(_short(made))
+    for derivation in derivations:
+        typer.echo(f"\n{derivation}")
     (out / "plan.json").write_text(made.to_json(), "utf-8")
     made.to_frame().to_csv(out / "plan.csv")
     typer.echo(f"Written: {out / 'plan.json'}, {out / 'plan.csv'}", err=as_json)
@@ -126,25 +132,27 @@ def check(
     assert model.step is not None
     assert model.batches is not None
     rules: dict[str, Any] = {} if unscaled else {"depth_rule": _depth_rule(depth_rule)}
-    result = scaling_check(
-        model.build,
-        model.step,
-        model.batches,
-        widths=width,
-        depths=depth,
-        axes=_axes(axis),
-        depth_axis=depth_axis,
-        plan=None if unscaled else width_rule,
-        optimizer=optimizer,
-        lr=lr if lr is not None else model.learning_rate or 1e-3,
-        weight_decay=weight_decay,
-        seeds=seeds,
-        steps=steps,
-        device=device,
-        **rules,
-    )
-    typer.echo(json.dumps(result.to_dict(), indent=2) if as_json else str(result))
     out.mkdir(parents=True, exist_ok=True)
+    with progress_bar("check") as progress:
+        result = scaling_check(
+            model.build,
+            model.step,
+            model.batches,
+            widths=width,
+            depths=depth,
+            axes=_axes(axis),
+            depth_axis=depth_axis,
+            plan=None if unscaled else width_rule,
+            optimizer=optimizer,
+            lr=lr if lr is not None else model.learning_rate or 1e-3,
+            weight_decay=weight_decay,
+            seeds=seeds,
+            steps=steps,
+            device=_device(device),
+            progress=progress,
+            **rules,
+        )
+    typer.echo(json.dumps(result.to_dict(), indent=2) if as_json else str(result))
     result.to_frame().to_csv(out / "check.csv", index=False)
     result.record.to_csv(out / "check_record.csv", index=False)
     _save(draw_check(result), "check", out, ["check.csv", "check_record.csv"], quiet=as_json)
@@ -207,7 +215,7 @@ def transfer(
         warmup=warmup,
         schedule=schedule,
         seeds=seeds,
-        device=device,
+        device=_device(device),
         store=out / f"cells-{file.stem}-{sha256(file.read_bytes()).hexdigest()[:8]}.sqlite",
         executor="joblib",
         n_jobs=n_jobs,
@@ -221,6 +229,73 @@ def transfer(
     names = [f"transfer_{name}.csv" for name in tables]
     _save(draw_transfer(result), "transfer", out, names, quiet=as_json)
     raise typer.Exit(result.exit_code)
+
+
+def _short(plan: ScalingPlan) -> str:
+    """Print a plan with one row for all parameters that differ in an index only."""
+    import pandas as pd
+
+    frame = plan.to_frame()
+    rows: dict[str, list[Any]] = {str(name): list(row) for name, row in frame.T.items()}
+    for position in range(max((len(_INDEX.findall(name)) for name in rows), default=0)):
+        groups: dict[str, list[str]] = {}
+        for name in rows:
+            groups.setdefault(_starred(name, position), []).append(name)
+        new = {
+            star: names
+            for star, names in groups.items()
+            if len(names) > 1 and all(rows[name] == rows[names[0]] for name in names)
+        }
+        merged = {name: star for star, names in new.items() for name in names}
+        rows = {merged.get(name, name): row for name, row in rows.items()}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=frame.columns)
+    settings = ", ".join(f"{key}={value}" for key, value in plan.settings.items())
+    lines = [f"ScalingPlan({settings})", table.to_string(float_format="{:.4g}".format)]
+    if len(rows) < len(frame):
+        lines.append(f"{len(frame)} parameters in {len(rows)} rows: * stands for every index.")
+    return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
+
+
+def _starred(name: str, position: int) -> str:
+    """Replace one index of a name, by its position among them, by a star."""
+    places = [match.span() for match in _INDEX.finditer(name)]
+    if position >= len(places):
+        return name
+    start, stop = places[position]
+    return f"{name[:start]}*{name[stop:]}"
+
+
+def _explain(plan: ScalingPlan, name: str) -> str:
+    """Explain a parameter, or the first one of a name with stars, as `_short` prints it."""
+    from difflib import get_close_matches
+
+    name = next((n for n in plan.entries if _matches(n, name)), name)
+    try:
+        return plan.explain(name)
+    except KeyError:
+        close = get_close_matches(name, list(plan.entries), n=1, cutoff=0.0)
+        raise ValueError(
+            f"`--explain` must be a parameter of the plan, such as {close[0]}; got {name!r}"
+        ) from None
+
+
+def _matches(name: str, pattern: str) -> bool:
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(
+        a == b or (b == "*" and a.isdigit()) for a, b in zip(parts, wanted, strict=True)
+    )
+
+
+def _device(text: str) -> str:
+    """Return the device, if it can be used here."""
+    import torch
+
+    try:
+        torch.empty(0, device=text)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        said = str(error).splitlines()[0]
+        raise ValueError(f"`device` must be one that works here; got {text!r}: {said}") from None
+    return text
 
 
 def _size(name: str, text: str) -> tuple[int, int] | dict[str, int]:

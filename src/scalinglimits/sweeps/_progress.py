@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Report = Callable[[int, int, int], None]
+_LONGEST_TITLE = 24
 
 
 @contextmanager
@@ -43,8 +44,10 @@ def _bar(title: str) -> Iterator[Report]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
+    # A long name tells what differs from other sweeps; the line has room for its first word.
+    short = title if len(title) <= _LONGEST_TITLE else title.split(maxsplit=1)[0]
     with bar:
-        task = bar.add_task(escape(title), total=None, failed=0)
+        task = bar.add_task(escape(short), total=None, failed=0)
 
         def report(done: int, total: int, failed: int) -> None:
             bar.update(task, completed=done, total=total, failed=failed)
