@@ -5,6 +5,10 @@ from __future__ import annotations
 __all__ = ["find"]
 
 import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -38,87 +42,154 @@ def find(
     Returns:
         The findings.
     """
-    first, last = sizes[0], sizes[-1]
-    groups: dict[tuple[str, str, str], dict[int, tuple[list[float], list[float]]]] = {}
-    uses: dict[str, set[str]] = {}
-    columns = [part[name].tolist() for name in ("kind", "name", "use", "step", axis.name, "value")]
-    for kind, name, use, t, size, value in zip(*columns, strict=True):
-        x, y = groups.setdefault((kind, name, use), {}).setdefault(t, ([], []))
-        x.append(size)
-        y.append(value)
-        if kind == "share":
-            uses.setdefault(name, set()).add(use)
-    sort = "depth" if axis.is_depth else "width"
-    growing = _growing_heads(first, last, axis)
-    roles = {key[1:]: _role(key[1], key[2], sizes, axis) for key in groups if key[2]}
-    behind = _behind(roles) if sort == "width" else set()
-    faint = not normalised and _widens_again(roles)
-    narrow_stack = any("*" in name for name, _ in behind)
+    along = _Along(axis, sizes, alpha, normalised, _grouped(part, axis.name))
     cases = []
-    for (kind, name, use), group in groups.items():
-        parameter = KINDS[kind].parameter
-        role, a_less_b = roles.get((name, use), ("", None))
-        relative = kind.startswith("relative_")
-        # What enters a tied head may be small as it has absorbed the head's multiplier.
-        in_its_place = (name, use) in behind and len(uses.get(name, ())) == 1
-        if relative and not in_its_place:
+    for (kind, name, use), steps in along.groups.items():
+        if kind.startswith("relative_") and not along.in_its_place(name, use):
             continue
-        if kind == "logits":
-            made = first.queries.get(name, ())
-            a_less_b = max((e or 0.0 for (p, _), (_, e) in roles.items() if p in made), default=0.0)
-        tied = len(uses.get(name, ())) > 1
-        expected = expected_exponent(
-            kind,
-            sort,
-            role=role,
-            tied=tied,
-            in_block="*" in name and name not in last.single,
-            residual=all(size.residual.get(stack_of(name), True) for size in sizes),
-            alpha=alpha,
-            growing_head=growing.get(name, 0.0),
-            gain=name in first.gains,
-            narrowing=a_less_b,
-            faint=faint and (name, use) in behind,
-            behind=narrow_stack if kind == "stream" else (name, use) in behind and not relative,
-            scatter=_mean(groups.get(("scatter", name, use), {})),
-        )
-        judged_relative = in_its_place and (f"relative_{kind}", name, use) in groups
-        once = kind.startswith("block_") and name in last.single
-        if name in first.noise | last.noise or judged_relative or once:
-            expected = None
-        for chosen in _steps(list(group), kind):
-            about: dict[str, Any] = {
-                "axis": axis.name,
-                "kind": kind,
-                "name": name,
-                "use": use,
-                "step": chosen,
-                "role": role,
-                "parameters": (name,) if parameter else tuple(sorted(first.queries.get(name, ()))),
-            }
-            cases.append((*group[chosen], expected, about, tied))
-    tests = chances * sum(expected is not None for _, _, expected, _, _ in cases)
+        expected = along.expected(kind, name, use)
+        behind = tuple(sorted(along.first.queries.get(name, ())))
+        about: dict[str, Any] = {
+            "axis": axis.name,
+            "kind": kind,
+            "name": name,
+            "use": use,
+            "role": along.roles.get((name, use), ("", None))[0],
+            "parameters": (name,) if KINDS[kind].parameter else behind,
+        }
+        cases += [
+            (*steps[t], expected, {**about, "step": t}) for t in _fitted_steps(list(steps), kind)
+        ]
+    tests = chances * sum(expected is not None for _, _, expected, _ in cases)
     findings = []
-    for x, y, expected, about, tied in cases:
+    for x, y, expected, about in cases:
         if len(set(x)) < 2 or len(x) < 3 or not all(math.isfinite(value) for value in y):
             continue
         finding = judge(x, y, expected=expected, tests=tests, **about)
         if finding is not None and finding.verdict == "fails":
-            frozen = about["name"] in last.frozen
-            why = hint(
-                about["kind"],
-                sort,
-                about["role"],
-                finding.excess,
-                frozen=frozen,
-                tied=tied,
-                heads_grow=bool(growing) or not first.heads,
-                name=axis.name,
-            )
-            finding = judge(x, y, expected=expected, tests=tests, hint=why, **about)
+            finding = judge(x, y, expected=expected, tests=tests, hint=along.hint(finding), **about)
         if finding is not None:
             findings.append(finding)
     return findings
+
+
+Groups = Mapping[tuple[str, str, str], dict[int, tuple[list[float], list[float]]]]
+
+
+def _grouped(part: pd.DataFrame, axis: str) -> Groups:
+    """Kind, name and use to the sizes and values of each step."""
+    groups: dict[tuple[str, str, str], dict[int, tuple[list[float], list[float]]]] = {}
+    columns = [part[name].tolist() for name in ("kind", "name", "use", "step", axis, "value")]
+    for kind, name, use, t, size, value in zip(*columns, strict=True):
+        x, y = groups.setdefault((kind, name, use), {}).setdefault(t, ([], []))
+        x.append(size)
+        y.append(value)
+    return groups
+
+
+@dataclass(frozen=True)
+class _Along:
+    """What is known of a model's uses along one axis, and so expected of them."""
+
+    axis: Axis
+    sizes: list[Measurement]
+    alpha: float | None
+    normalised: bool
+    groups: Groups
+
+    @property
+    def first(self) -> Measurement:
+        return self.sizes[0]
+
+    @property
+    def last(self) -> Measurement:
+        return self.sizes[-1]
+
+    @property
+    def sort(self) -> str:
+        return "depth" if self.axis.is_depth else "width"
+
+    @cached_property
+    def uses(self) -> Counter[str]:
+        """In how many places each parameter is used."""
+        return Counter(name for kind, name, _ in self.groups if kind == "share")
+
+    @cached_property
+    def growing(self) -> dict[str, float]:
+        return _growing_heads(self.first, self.last, self.axis)
+
+    @cached_property
+    def roles(self) -> dict[tuple[str, str], tuple[str, float | None]]:
+        uses = [(name, use) for _, name, use in self.groups if use]
+        return {(name, use): _role(name, use, self.sizes, self.axis) for name, use in uses}
+
+    @cached_property
+    def behind(self) -> set[tuple[str, str]]:
+        return _behind(self.roles) if self.sort == "width" else set()
+
+    @cached_property
+    def narrow_stack(self) -> bool:
+        return any("*" in name for name, _ in self.behind)
+
+    @cached_property
+    def faint(self) -> bool:
+        return not self.normalised and _widens_again(self.roles)
+
+    def tied(self, name: str) -> bool:
+        return self.uses[name] > 1
+
+    def in_its_place(self, name: str, use: str) -> bool:
+        """Whether a use is judged relative to its input.
+
+        What enters a tied head may be small as it has absorbed the head's multiplier.
+        """
+        return (name, use) in self.behind and self.uses[name] == 1
+
+    def expected(self, kind: str, name: str, use: str) -> tuple[float, float] | None:
+        """The range of the exponent, or None if the quantity is not judged."""
+        relative = (f"relative_{kind}", name, use) in self.groups
+        single = name in self.last.single
+        if (relative and self.in_its_place(name, use)) or (single and kind.startswith("block_")):
+            return None
+        if name in self.first.noise | self.last.noise:
+            return None
+        role, excess = self.roles.get((name, use), ("", None))
+        if kind == "logits":
+            made = self.first.queries.get(name, ())
+            excess = max(
+                (e or 0.0 for (p, _), (_, e) in self.roles.items() if p in made), default=0.0
+            )
+        behind = (name, use) in self.behind
+        return expected_exponent(
+            kind,
+            self.sort,
+            role=role,
+            tied=self.tied(name),
+            in_block="*" in name and not single,
+            residual=all(size.residual.get(stack_of(name), True) for size in self.sizes),
+            alpha=self.alpha,
+            growing_head=self.growing.get(name, 0.0),
+            gain=name in self.first.gains,
+            narrowing=excess,
+            faint=self.faint and behind,
+            behind=self.narrow_stack
+            if kind == "stream"
+            else behind and not kind.startswith("relative_"),
+            scatter=_mean(self.groups.get(("scatter", name, use), {})),
+        )
+
+    def hint(self, finding: Finding) -> str:
+        """A suspected cause of a failure."""
+        return hint(
+            finding.kind,
+            self.sort,
+            finding.role,
+            finding.excess,
+            frozen=finding.name in self.last.frozen,
+            tied=self.tied(finding.name),
+            heads_grow=bool(self.growing) or not self.first.heads,
+            name=self.axis.name,
+        )
 
 
 def _growing_heads(first: Measurement, last: Measurement, axis: Axis) -> dict[str, float]:
@@ -174,7 +245,7 @@ def _widens_again(roles: dict[tuple[str, str], tuple[str, float | None]]) -> boo
     return False
 
 
-def _steps(steps: list[int], kind: str) -> list[int]:
+def _fitted_steps(steps: list[int], kind: str) -> list[int]:
     """The steps at which a quantity is fitted."""
     start, end = min(steps), max(steps)
     return {"start": [start], "end": [end]}.get(KINDS[kind].at, sorted({start, end}))
