@@ -73,7 +73,7 @@ def test_zero_everywhere_is_no_finding_and_zero_somewhere_fails():
 def test_words():
     found = finding(-0.94, hint="learning rate scaled twice?")
     assert found.text == (
-        "head.weight (readout): its update's contribution falls as width^−0.94 [-0.94, -0.94] "
+        "head.weight (readout): its update's contribution falls as width^−0.94 [−0.94, −0.94] "
         "(expected 0): learning rate scaled twice?"
     )
     assert found.excess == pytest.approx(-0.94)

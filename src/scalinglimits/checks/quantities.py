@@ -67,7 +67,7 @@ KINDS: dict[str, Kind] = {
     "stream_ratio": Kind("the stream behind the stack over the one before", "both"),
     "gradient_ratio": Kind("the gradient before the stack over the one behind", "both"),
     "scatter": Kind("the random part of its update's contribution", "both", True),
-    "logits": Kind("the attention logits", "start"),
+    "logits": Kind("the size of the attention logits", "start"),
     "logits_change": Kind("the change of the attention logits", "end"),
     "activation": Kind("its output", "both"),
     "activation_change": Kind("the change of its output", "end"),

@@ -168,7 +168,9 @@ def _grouped(title: str, findings: tuple[Finding, ...], suspects: tuple[str, ...
     for first, *others in groups.values():
         lines.append(f"  {title}: {first.text}")
         if others:
-            names = ", ".join(f"{f.name or 'model'} ({f.exponent:+.2f})" for f in others)
+            names = ", ".join(
+                f"{f.name or 'model'} ({f.exponent:+.2f})".replace("(-", "(−") for f in others
+            )
             lines.append(f"    likewise {names}")
     return lines
 

@@ -178,7 +178,8 @@ def _words(finding: Finding, hint: str) -> str:
     text = f"{subject} {power(finding.axis, finding.exponent)}"
     if finding.expected is not None:
         text += (
-            f" [{finding.lower:+.2f}, {finding.upper:+.2f}] (expected {_range(finding.expected)})"
+            f" [{finding.lower:+.2f}, {finding.upper:+.2f}] ".replace("-", "−")
+            + f"(expected {_range(finding.expected)})"
         )
     return f"{text}: {hint}" if hint and finding.verdict == "fails" else text
 

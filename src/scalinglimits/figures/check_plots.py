@@ -7,10 +7,10 @@ __all__ = ["draw_check", "draw_transfer"]
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import FormatStrFormatter, MaxNLocator, NullLocator
 
 from scalinglimits.checks.quantities import KINDS
-from scalinglimits.figures.style import COLORS, label_axes, panels, styled
+from scalinglimits.figures.style import COLORS, label_axes, panels, styled, write_caption
 from scalinglimits.fits import fit_exponent
 
 if TYPE_CHECKING:
@@ -56,7 +56,14 @@ def draw_check(check: ScalingCheck, *, limit: int = 12) -> Figure:
             _draw_finding(check, finding, panel)
         for panel in axes.flat[len(chosen) :]:
             panel.set_axis_off()
-        figure.suptitle(f"Scaling {check.verdict}", fontweight="bold")
+        total = len(worst)
+        write_caption(
+            figure,
+            f"Scaling {check.verdict}",
+            f"The {len(chosen)} of {total} quantities that are farthest from what is expected, "
+            "failures first, as root mean squares: one point a seed, solid the fitted power law, "
+            "dashed the nearest expected exponent. Green holds, yellow is undecided, orange fails.",
+        )
     return figure
 
 
@@ -85,13 +92,20 @@ def draw_transfer(result: TransferResult) -> Figure:
                     axes[i, j].plot(mean.index, mean, "o-", ms=3, lw=1, color=color, label=size)
                     axes[i, j].axvline(2.0 ** best.log2_lr[size], color=color, ls=":", lw=1)
                 drift = drifts[(drifts.scaling == scaling) & (drifts.axis == axis)].iloc[0]
-                title = f"{scaling}: {drift.drift:+.2f} doublings a doubling"
+                title = f"{scaling}: drift with {axis} {drift.drift:+.2f}".replace("-", "−")
                 label_axes(axes[i, j], title, "learning rate", "loss")
                 axes[i, j].set_xscale("log", base=2)
                 axes[i, j].legend(title=axis)
         # Diverged runs must not flatten the rest.
         low, first = result.losses.loss.min(), result.losses.loss.median()
         axes[0, 0].set_ylim(low - 0.05 * (first - low), first + 0.5 * (first - low) + 1e-9)
+        write_caption(
+            figure,
+            "Does the best learning rate transfer?",
+            f"Loss after {result.settings['steps']} steps against the learning rate at the "
+            f"smallest size, mean of {result.settings['seeds']} seeds. Dotted: fitted optima. "
+            "Drift: doublings of the best rate for each doubling of the size; 0 is transfer.",
+        )
     return figure
 
 
@@ -116,6 +130,11 @@ def _draw_finding(check: ScalingCheck, finding: Finding, panel: Axes) -> None:
             panel.loglog(sizes, line(middle) * (sizes / middle) ** exponent, "--", color="0.4")
         panel.set_xticks(sizes, [f"{size:g}" for size in sizes])
         panel.xaxis.set_minor_locator(NullLocator())
+    if y.size and y.max() < 2 * y.min():
+        # Less than a doubling: numbers as they are, at round places.
+        panel.yaxis.set_major_locator(MaxNLocator(4))
+        panel.yaxis.set_major_formatter(FormatStrFormatter("%.3g"))
+        panel.yaxis.set_minor_locator(NullLocator())
     words = KINDS[finding.kind].words.replace("its ", "", 1)
     label_axes(panel, f"{finding.name or 'model'}\n{words}", finding.axis, "")
     panel.title.set_fontsize(6.5)

@@ -46,14 +46,15 @@ def convergence_record(kind: str, depths: Sequence[int], **options: Any) -> Figu
     """
     convergence = depth_convergence(kind, depths, **options)  # type: ignore[arg-type]
     fits = (("hidden states", convergence.states), ("gradient", convergence.gradient))
-    orders = "; ".join(
+    found = "; ".join(
         f"{name}: fitted order {fit.order:.3f} [{fit.interval[0]:.3f}, {fit.interval[1]:.3f}]"
         + (f", theory {fit.theory:.3g}" if math.isfinite(fit.theory) else ", no theory")
         for name, fit in fits
     )
     caption = (
         f"Error of networks against {LIMIT_KINDS[kind]}, on the same weights, relative to the "
-        f"start, {len(convergence.states.errors)} replicates, 95 % intervals. {orders}."
+        f"start, {len(convergence.states.errors)} replicates, 95 % intervals. "
+        f"{found.capitalize()}."
     )
     if kind == "young":
         caption += (

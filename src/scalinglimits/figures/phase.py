@@ -54,16 +54,17 @@ def phase_record(diagram: PhaseDiagram, name: str = "phase", title: str = _TITLE
         here = (fitted.beta_c - fitted.theory_depth).abs()
         if len(fitted):
             parts.append(
-                f"{_NAMES[quantity]}: |fitted β_c − max(H, ½)| is {limit.mean():.3f} in the mean, "
+                f"{_NAMES[quantity].capitalize()}: |fitted β_c − max(H, ½)| is {limit.mean():.3f} "
+                "in the mean, "
                 f"|fitted β_c − theory at this depth| {here.mean():.3f} (mean standard error of a "
-                f"fit {fitted.standard_error.mean():.3f})"
+                f"fit {fitted.standard_error.mean():.3f})."
             )
     caption = (
         f"Mean log10 of the change, res-3, width {diagram.width}, depth {diagram.depth}, "
         f"{diagram.draws} weight draws × {diagram.inputs} inputs a cell; clipped at ±2. Line: "
         "max(H, ½). Circles: where the measured root mean square change is 1; dashed: where its "
         "first-order theory is. Right: fitted critical exponents with "
-        f"{100 * diagram.confidence:.0f} % intervals. " + "; ".join(parts) + "."
+        f"{100 * diagram.confidence:.0f} % intervals. " + " ".join(parts)
     )
     settings = {
         "width": diagram.width,
