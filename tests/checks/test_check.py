@@ -288,7 +288,7 @@ def raising(width, depth):
         ({"step": lambda m, x: m(x)["logits"]}, ValueError, r"one entry; got shape \(8, 2\)"),
         ({"step": lambda m, x: torch.tensor(1.0)}, ValueError, "depends on the parameters"),
         ({"step": lambda m, x: step(m, x) * float("nan")}, ValueError, "finite loss .* got nan"),
-        ({"batches": []}, ValueError, "`batches` must yield at least 1 batches; it ended after 0"),
+        ({"batches": []}, ValueError, "`batches` must yield at least one batch; it ended after 0"),
         ({"batches": 7}, TypeError, "`batches` must be an iterable of batches or a function"),
         ({"widths": (8, 8)}, ValueError, r"`widths` must differ from each other; got \[8, 8\]"),
         ({"widths": 8}, TypeError, "`widths` must be a sequence of integers; got 8"),

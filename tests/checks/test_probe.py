@@ -137,6 +137,30 @@ def test_stream_gradients_and_block_contributions(residual):
     probe.remove()
 
 
+class Biased(nn.Module):
+    """A small stream beside biases of order one; or normalised after the sum."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.linear, self.norm = kind, nn.Linear(6, 6), nn.LayerNorm(6)
+        nn.init.normal_(self.linear.bias)
+
+    def forward(self, x):
+        if self.kind == "pre-norm":
+            return x + self.linear(self.norm(x))
+        return self.norm(x + self.linear(x)) if self.kind == "post-norm" else self.linear(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "residual"),
+    [("pre-norm", 0.01, True), ("post-norm", 10.0, True), ("plain", 1.0, False)],
+)
+def test_residual_blocks_with_biases_and_norms(kind, size, residual):
+    torch.manual_seed(0)
+    x = size * randn(5, 6)
+    assert is_residual(Biased(kind), (x - x.mean(-1, keepdim=True),), {}) is residual
+
+
 def test_block_contribution_uses_the_same_dropout():
     torch.manual_seed(0)
     block, x = Block(1.0), randn(5, 6)

@@ -38,7 +38,8 @@ def take_batches(batches: Iterable[Any] | Callable[[], Iterable[Any]], count: in
         taken.append(batch)
         if len(taken) == count:
             return taken
-    raise ValueError(f"`batches` must yield at least {count} batches; it ended after {len(taken)}")
+    least = f"{count} batches" if count > 1 else "one batch"
+    raise ValueError(f"`batches` must yield at least {least}; it ended after {len(taken)}")
 
 
 def check_build(build: Callable[..., nn.Module], axes: Axes) -> Stacks:

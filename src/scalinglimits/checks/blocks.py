@@ -75,7 +75,9 @@ def block_contributions(
 
 
 def is_residual(block: nn.Module, args: Any, kwargs: Any) -> bool:
-    """Whether the block passes its input on when its matrices are zero.
+    """Whether the block passes its input on when its parameters, or its matrices alone, are zero.
+
+    Without gains a stream that is normalised itself would stop; with biases a small one drowns.
 
     Args:
         block: the module.
@@ -85,12 +87,15 @@ def is_residual(block: nn.Module, args: Any, kwargs: Any) -> bool:
     Returns:
         True if output and input then point the same way.
     """
-    zeros = {n: torch.zeros_like(p) for n, p in block.named_parameters() if p.ndim >= 2}
-    after = _run(block, args, kwargs, zeros, None).float().flatten()
     before = next(find_tensors([args, kwargs])).detach().float().flatten()
-    if after.shape != before.shape:
-        return False
-    return bool(torch.nn.functional.cosine_similarity(before, after, dim=0) > 0.9)
+    for axes in (0, 2):
+        zeros = {n: torch.zeros_like(p) for n, p in block.named_parameters() if p.ndim >= axes}
+        after = _run(block, args, kwargs, zeros, None).float().flatten()
+        if after.shape != before.shape:
+            return False
+        if torch.nn.functional.cosine_similarity(before, after, dim=0) > 0.9:
+            return True
+    return False
 
 
 def _doubled(

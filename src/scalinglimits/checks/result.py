@@ -142,7 +142,9 @@ class ScalingCheck:
             lines += _grouped(title, findings, self.suspects)
         if self.suspects:
             lines.append("suspects: " + ", ".join(self.suspects[:5]))
-        lines += [line for line in (self.advice(), *self.notes) if line]
+        # What would decide the rest can wait until what fails is mended.
+        advice = self.advice() if self.verdict == "undecided" else ""
+        lines += [line for line in (advice, *self.notes) if line]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -97,11 +97,11 @@ class TransferResult:
     def __str__(self) -> str:
         lines = []
         for row in self.drifts.itertuples():
+            numbers = f"{row.drift:+.2f} [{row.lower:+.2f}, {row.upper:+.2f}]".replace("-", "−")
+            edge = " (an optimum lies at the edge of the grid: widen it)" if row.edge else ""
             lines.append(
-                f"{row.scaling}: the best learning rate moves by {row.drift:+.2f} "
-                f"[{row.lower:+.2f}, {row.upper:+.2f}] doublings for each doubling of {row.axis}"
-                f"{' (an optimum lies at the edge of the grid)' if row.edge else ''}: "
-                f"transfers: {row.transfers}"
+                f"{row.scaling}: the best learning rate moves by {numbers} doublings for each "
+                f"doubling of {row.axis}{edge}: transfers: {row.transfers}"
             )
         return "\n".join(lines)
 
