@@ -54,6 +54,7 @@ def test_npz_by_name_or_as_the_only_table(tmp_path):
         ("a.csv", "a,b\n1,x\n", None, "must hold numbers only; got text in column b"),
         ("a.csv", "a,b\n1,2\n", "z", "must be a column of"),
         ("a.csv", "a,b\n1,\n", None, "must hold finite numbers; got NaN"),
+        ("a.csv", "1,2,3\n4,5,6\n", None, "must begin with a header of column names; got numbers"),
         ("a.csv", "", None, "must be a CSV table"),
         ("a.npz", "no zip", None, "must be an NPZ file"),
         ("a.npy", "no npy", None, "must be an NPY file"),
@@ -65,6 +66,12 @@ def test_wrong_files_are_named(tmp_path, name, content, target, message):
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
         load_features(path, target=target)
+
+
+def test_a_header_of_numbered_columns(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("0,1\n4,5\n")
+    assert load_features(path)[0].tolist() == [[4.0, 5.0]]
 
 
 def test_missing_file():

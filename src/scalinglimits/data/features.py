@@ -65,6 +65,11 @@ def _read_csv(file: Path, target: str | None) -> tuple[np.ndarray, np.ndarray | 
         table = pd.read_csv(file)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} must be a CSV table; got {error}") from None
+    # Numbered columns, 0 to d - 1, are a header as pandas writes it.
+    if list(table) != [str(i) for i in range(len(table.columns))] and all(map(_is_number, table)):
+        raise ValueError(
+            f"{file} must begin with a header of column names; got numbers: {', '.join(table)}"
+        )
     text = [str(name) for name, dtype in table.dtypes.items() if dtype.kind not in "biuf"]
     if text:
         raise ValueError(f"{file} must hold numbers only; got text in column {', '.join(text)}")
@@ -78,6 +83,14 @@ def _read_csv(file: Path, target: str | None) -> tuple[np.ndarray, np.ndarray | 
         table.drop(columns=target).to_numpy(np.float64),
         table[target].to_numpy(np.float64),
     )
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_npz(file: Path, target: str | None) -> tuple[np.ndarray, np.ndarray | None]:
