@@ -178,9 +178,12 @@ def test_interrupt_in_a_worker_is_raised_again(tmp_path):
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from scalinglimits.sweeps import sweep
+
+# What a shell starts in the background ignores interrupts, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 folder = Path(sys.argv[1])
 
