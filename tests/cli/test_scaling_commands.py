@@ -138,7 +138,7 @@ def test_transfer_along_axes_that_grow_together(run, named_file, tmp_path):
         (["check", "FILE", "--axis", "width=8:9,16:9"], "must be positive integers"),
         (["transfer", "FILE", "--axis", "w=8,16", "--width", "8"], "`axes` must come without"),
         (["check", "FILE", "--depth-axis", "w"], "`depth_axis` must come with `axes`"),
-        (["transfer", "FILE", "--lr", "1e-3:1e-1"], "`--lr` must be FROM:TO:COUNT or numbers"),
+        (["transfer", "FILE", "--lr", "1e-3:1e-1"], "`--lr` must be START:STOP:COUNT or numbers"),
         (["transfer", "FILE", "--lr", "1e-3,1e-2"], "must be five positive rates or more"),
         (["check", "FILE", "--device", "none"], "`device` must be one that works here; got 'none'"),
         (

@@ -6,49 +6,10 @@ import pytest
 import torch
 import transformers
 
+from library_models import gpt2, llama, mamba, vit
 from scalinglimits.scaling import make_plan
 
-transformers.logging.set_verbosity_error()
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
-
-
-def llama(width, depth):
-    config = transformers.LlamaConfig(
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=depth,
-        num_attention_heads=width // 8,
-        num_key_value_heads=width // 16,
-        vocab_size=50,
-    )
-    return transformers.LlamaForCausalLM(config)
-
-
-def gpt2(width, depth):
-    config = transformers.GPT2Config(
-        n_embd=width, n_layer=depth, n_head=width // 8, vocab_size=50, n_positions=16
-    )
-    return transformers.GPT2LMHeadModel(config)
-
-
-def vit(width, depth):
-    config = transformers.ViTConfig(
-        hidden_size=width,
-        num_hidden_layers=depth,
-        num_attention_heads=width // 8,
-        intermediate_size=2 * width,
-        image_size=16,
-        patch_size=4,
-        num_labels=5,
-    )
-    return transformers.ViTForImageClassification(config)
-
-
-def mamba(width, depth):
-    config = transformers.MambaConfig(
-        hidden_size=width, num_hidden_layers=depth, vocab_size=50, state_size=4
-    )
-    return transformers.MambaForCausalLM(config)
 
 
 TOKENS = torch.zeros(2, 8, dtype=torch.long)
@@ -144,7 +105,7 @@ def albert(width, depth):
     return transformers.AlbertForMaskedLM(config)
 
 
-def t5(width, depth):
+def growing_t5(width, depth):
     config = transformers.T5Config(
         d_model=width,
         d_kv=width // 2,
@@ -189,6 +150,6 @@ def test_a_layer_that_is_used_again_and_again():
 
 def test_a_model_that_does_not_divide_its_logits():
     inputs = {"input_ids": TOKENS, "decoder_input_ids": TOKENS}
-    plan = make_plan(t5, (32, 2), (128, 2), depth_rule="none", example=inputs)
+    plan = make_plan(growing_t5, (32, 2), (128, 2), depth_rule="none", example=inputs)
     entry = plan["encoder.block.0.layer.0.SelfAttention.q.weight"]
     assert entry.init == 0.5 / 4  # width ×4, heads ×4

@@ -10,6 +10,7 @@ __all__ = [
     "Seed",
     "Width",
     "new_request",
+    "number_list",
     "print_table",
     "progress_bar",
     "rich_table",
@@ -58,6 +59,22 @@ def new_request(
         n_jobs=n_jobs,
         progress=True,
     )
+
+
+def number_list(name: str, text: str, *, geometric: bool = False) -> list[float]:
+    """Read START:STOP:COUNT, of constant distance or ratio, or numbers with commas."""
+    import numpy as np
+
+    try:
+        if ":" in text:
+            start, stop, count = text.split(":")
+            between = np.geomspace if geometric else np.linspace
+            return between(float(start), float(stop), int(count)).tolist()
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"`{name}` must be START:STOP:COUNT or numbers with commas; got {text!r}"
+        ) from None
 
 
 def rich_table(title: str, frame: pd.DataFrame, columns: list[str] | None = None) -> Table:

@@ -17,6 +17,7 @@ from scalinglimits.cli.options import (
     Seed,
     Width,
     new_request,
+    number_list,
     print_table,
     rich_table,
     write_results,
@@ -94,8 +95,8 @@ def phase(
     from scalinglimits.residual import phase_diagram
 
     diagram = phase_diagram(
-        _grid("hurst", hurst),
-        _grid("beta", beta),
+        number_list("hurst", hurst),
+        number_list("beta", beta),
         width=width,
         depth=depth,
         draws=draws,
@@ -136,21 +137,6 @@ def demo(seed: Seed = 0, n_jobs: Jobs = None, out: Out = Path("results/demo")) -
         "Next: `scalinglimits propagate --data YOUR.csv --weights fractional:0.7 --beta 0.7`, or\n"
         "`scalinglimits figure R7 --quick`."
     )
-
-
-def _grid(name: str, text: str) -> list[float]:
-    """Read START:STOP:COUNT or a comma-separated list of numbers."""
-    import numpy as np
-
-    try:
-        if ":" in text:
-            start, stop, count = text.split(":")
-            return np.linspace(float(start), float(stop), int(count)).tolist()
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"`{name}` must be START:STOP:COUNT or numbers with commas; got {text!r}"
-        ) from None
 
 
 def _show_verdicts(record: FigureRecord) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalinglimits.cli.options import Jobs, Out, progress_bar
+from scalinglimits.cli.options import Jobs, Out, number_list, progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,7 +174,7 @@ def transfer(
     lr: Annotated[
         str | None,
         typer.Option(
-            help="Learning rates at the smallest size: FROM:TO:COUNT, with a constant ratio, or "
+            help="Learning rates at the smallest size: START:STOP:COUNT, with a constant ratio, or "
             "numbers with commas; else 1/4096 to 1/4 by factors of 2."
         ),
     ] = None,
@@ -207,7 +207,7 @@ def transfer(
         depths=depth,
         axes=_axes(axis),
         depth_axis=depth_axis,
-        learning_rates=LEARNING_RATES if lr is None else _rates(lr),
+        learning_rates=LEARNING_RATES if lr is None else number_list("--lr", lr, geometric=True),
         plans={"plan": width_rule, "standard": None},
         optimizer=optimizer,
         weight_decay=weight_decay,
@@ -333,21 +333,6 @@ def _axes(texts: list[str] | None) -> dict[str | tuple[str, ...], list[Any]] | N
         single = len(names) == 1 and all(len(row) == 1 for row in rows)
         axes[key] = [row[0] for row in rows] if single else rows
     return axes or None
-
-
-def _rates(text: str) -> list[float]:
-    """Read FROM:TO:COUNT, a geometric sequence, or numbers with commas."""
-    import numpy as np
-
-    try:
-        if ":" in text:
-            start, stop, count = text.split(":")
-            return np.geomspace(float(start), float(stop), int(count)).tolist()
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"`--lr` must be FROM:TO:COUNT or numbers with commas; got {text!r}"
-        ) from None
 
 
 def _depth_rule(text: str) -> str | float:
