@@ -9,10 +9,9 @@ transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50}
 
 
-def gpt2(width, depth):
-    config = transformers.GPT2Config(
-        n_embd=width, n_layer=depth, n_head=width // 8, n_positions=16, **SMALL
-    )
+def gpt2(width, depth, **options):
+    options = {"n_head": width // 8, **SMALL, **options}
+    config = transformers.GPT2Config(n_embd=width, n_layer=depth, n_positions=16, **options)
     return transformers.GPT2LMHeadModel(config)
 
 

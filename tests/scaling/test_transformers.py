@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import transformers
@@ -79,18 +81,7 @@ def phi3(width, depth):
 
 
 def two_heads(kind):
-    def build(width, depth):
-        config = transformers.GPT2Config(
-            n_embd=width,
-            n_layer=depth,
-            n_head=2,
-            vocab_size=50,
-            n_positions=16,
-            attn_implementation=kind,
-        )
-        return transformers.GPT2LMHeadModel(config)
-
-    return build
+    return partial(gpt2, n_head=2, attn_implementation=kind)
 
 
 def albert(width, depth):

@@ -33,7 +33,9 @@ def describe(error: Exception) -> tuple[str, str] | None:
         >>> describe(ZeroDivisionError()) is None
         True
     """
-    if type(error).__name__ == "SweepError":
+    from scalinglimits.sweeps import SweepError
+
+    if isinstance(error, SweepError):
         # A worker's traceback comes as text.
         head, _, text = str(error).partition("\n")
         last = text.strip().splitlines()[-1:] or [""]
