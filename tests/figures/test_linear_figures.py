@@ -13,7 +13,13 @@ from scalinglimits.figures.linear_endpoint import end_factor
 from scalinglimits.figures.linear_laws import SparseSigns
 from scalinglimits.figures.linear_run import LinearRequest, draw_linear, linear_record
 from scalinglimits.figures.linear_scales import distance_from_path, linear_path
-from scalinglimits.figures.linear_settings import STABLE_NORM, linear_setting, power_fit
+from scalinglimits.figures.linear_settings import (
+    STABLE_NORM,
+    error_bars,
+    linear_setting,
+    longest_step_size,
+    power_fit,
+)
 from scalinglimits.figures.record import Request, save_drawing, save_record
 from scalinglimits.linear import EmpiricalData, GaussianData, LinearNetwork, train
 
@@ -178,6 +184,26 @@ def test_end_factor_is_the_slowest_of_a_linear_recursion():
     gaps = np.linalg.norm(run.predictor - setting.solution, axis=1)
     factor = end_factor(run, setting.second_moments, 0.02)
     assert gaps[81] / gaps[80] == pytest.approx(factor, abs=2e-3)
+
+
+@pytest.mark.parametrize(("hidden", "scale"), [(1, 1.0), (1, 0.5), (3, 1.0), (3, 0.5)])
+def test_longest_step_size_is_two_over_the_speed_of_balanced_layers(hidden, scale):
+    # A tenth of that step shrinks a small error by 1 - 2/10; layers that start at length 1 are
+    # balanced only up to powers of 1/norm.
+    step_size = longest_step_size(1.0, hidden, 300.0, scale)
+    data = GaussianData(np.eye(1), [300.0])
+    network = LinearNetwork(1, hidden=hidden, scale=scale)
+    run = train(network, data, step_size=0.1 * step_size, steps=600)
+    gap = np.abs(run.predictor[:, 0] / 300.0 - 1)
+    late = int(np.flatnonzero(gap < 1e-4)[0])
+    assert 1 - gap[late + 1] / gap[late] == pytest.approx(0.2, rel=0.02)
+
+
+def test_error_bars_are_symmetric_in_logarithms():
+    mean, error = pd.Series([1.0, 2.0]), pd.Series([0.5, 0.0])
+    below, above = error_bars(mean, error)
+    np.testing.assert_allclose((mean - below) * (mean + above), mean**2)
+    np.testing.assert_allclose(above, [math.exp(0.98) - 1, 0.0])
 
 
 def test_laws_of_weights(records):

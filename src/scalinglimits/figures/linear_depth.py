@@ -23,13 +23,14 @@ import pandas as pd
 from scalinglimits.figures.linear_settings import (
     Setting,
     draw_distances,
+    errors_from_limit,
     linear_setting,
+    longest_step_size,
     mean_squares,
     power_fit,
-    square_errors,
 )
 from scalinglimits.figures.record import FigureRecord, FigureSpec, Request
-from scalinglimits.linear import LinearNetwork, train, train_replicates
+from scalinglimits.linear import LinearNetwork, train
 from scalinglimits.sweeps import sweep
 
 if TYPE_CHECKING:
@@ -52,26 +53,25 @@ def depth_step_size(setting: Setting, hidden: int) -> float:
     Returns:
         The step size.
     """
-    length = float(np.linalg.norm(setting.solution))
-    speed = (hidden + 2) * max(1.0, length ** (2 * (hidden + 1) / (hidden + 2)))
-    return 0.4 / (float(np.linalg.eigvalsh(setting.second_moments)[-1]) * speed)
+    curvature = float(np.linalg.eigvalsh(setting.second_moments)[-1])
+    return 0.2 * longest_step_size(curvature, hidden, float(np.linalg.norm(setting.solution)))
 
 
 def _measure(
     hidden: int, width: int, runs: int, data_seed: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Squared distances of finite networks from the limit, at four steps."""
+    """Squared distances of finite networks from the limit, at the start and the end."""
     setting = linear_setting("study", data_seed)
     network = LinearNetwork(setting.in_features, hidden=hidden, width=width)
-    step_size = depth_step_size(setting, hidden)
-    found = train_replicates(
-        network, setting.data, replicates=runs, step_size=step_size, steps=_STEPS, seed=seed,
+    errors = errors_from_limit(
+        network,
+        setting.data,
+        runs=runs,
         record=[0, _STEPS],
-    )  # fmt: skip
-    limit = train(
-        network.with_width(math.inf), setting.data, step_size=step_size, steps=_STEPS
-    ).predictor[[0, _STEPS]]
-    return {"errors": square_errors(found, limit)}
+        step_size=depth_step_size(setting, hidden),
+        seed=seed,
+    )
+    return {"errors": errors}
 
 
 def _compute_depth(request: Request) -> FigureRecord:
@@ -116,7 +116,7 @@ def _compute_depth(request: Request) -> FigureRecord:
                     "hidden": hidden,
                     "step": np.arange(_STEPS + 1),
                     "relative_loss": run.loss / run.loss[0],
-                    "distance": np.linalg.norm(run.predictor - setting.solution, axis=1) / 2.0,
+                    "distance": setting.distance(run.predictor),
                     "largest_dimension": run.dimensions.max(axis=1),
                 }
             )

@@ -21,13 +21,14 @@ import numpy as np
 import pandas as pd
 
 from scalinglimits.figures.linear_settings import (
+    finite_networks,
     linear_setting,
     mean_squares,
     power_fit,
     width_label,
 )
 from scalinglimits.figures.record import FigureRecord, FigureSpec, Request
-from scalinglimits.linear import LinearNetwork, Trajectory, train, train_replicates
+from scalinglimits.linear import LinearNetwork, Trajectory, train
 from scalinglimits.sweeps import sweep
 
 if TYPE_CHECKING:
@@ -51,12 +52,11 @@ def end_factor(run: Trajectory, second_moments: np.ndarray, step_size: float) ->
     """
     state = run.state
     assert state is not None
-    U, W, V = state.U, state.W[0], state.V
-    rows, columns = W.shape
+    U, V = state.U, state.V
     image = state.matrices[0].matvec(U)
     back = state.matrices[0].rmatvec(V)
-    image[:rows] += W @ U[:columns]
-    back[:columns] += W.T @ V[:rows]
+    state.trained[0].add_product(U, image)
+    state.trained[0].add_product(V, back, transpose=True)
     K = (back @ back) * np.eye(U.shape[1]) + (V @ V) * (U.T @ U) + image.T @ image
     # Eigenvalues of KΣ are those of R K Rᵀ with Σ = Rᵀ R.
     values, vectors = np.linalg.eigh(second_moments)
@@ -70,17 +70,8 @@ def _measure_ends(
 ) -> dict[str, np.ndarray]:
     """Relative distances of finite networks from the minimum-norm solution."""
     made = linear_setting(setting, data_seed)
-    found = train_replicates(
-        LinearNetwork(made.in_features, width=width),
-        made.data,
-        replicates=runs,
-        step_size=made.step_size,
-        steps=steps,
-        seed=seed,
-    )
-    solution = made.solution
-    distance = np.linalg.norm(found.predictor - solution, axis=-1) / np.linalg.norm(solution)
-    return {"distance": distance, "loss": found.loss}
+    found = finite_networks(made, width, runs, steps, seed)
+    return {"distance": made.distance(found.predictor), "loss": found.loss}
 
 
 def _compute(request: Request) -> FigureRecord:
@@ -89,8 +80,7 @@ def _compute(request: Request) -> FigureRecord:
     run = train(
         LinearNetwork(setting.in_features), setting.data, step_size=setting.step_size, steps=steps
     )
-    solution = setting.solution
-    distance = np.linalg.norm(run.predictor - solution, axis=1) / np.linalg.norm(solution)
+    distance = setting.distance(run.predictor)
     fitted = np.flatnonzero((distance < 1e-3) & (distance > _FLOOR))
     factor = math.exp(np.polyfit(fitted, np.log(distance[fitted]), 1)[0])
     theory = end_factor(run, setting.second_moments, setting.step_size)

@@ -20,15 +20,16 @@ import pandas as pd
 from scipy import stats
 
 from scalinglimits.figures.linear_settings import (
+    error_bars,
+    errors_from_limit,
     linear_setting,
     mean_squares,
     power_fit,
-    square_errors,
     width_label,
 )
 from scalinglimits.figures.record import FigureRecord, FigureSpec, Request
 from scalinglimits.laws import Rademacher
-from scalinglimits.linear import LinearNetwork, train, train_replicates
+from scalinglimits.linear import LinearNetwork, train
 from scalinglimits.matrices import entries
 from scalinglimits.sweeps import sweep
 
@@ -71,19 +72,10 @@ def _measure_errors(
 ) -> dict[str, np.ndarray]:
     made = linear_setting(setting, data_seed)
     network = LinearNetwork(made.in_features, width=width, vectors=Rademacher())
-    found = train_replicates(
-        network,
-        made.data,
-        replicates=runs,
-        record=record,
-        seed=seed,
-        step_size=made.step_size,
-        steps=record[-1],
+    errors = errors_from_limit(
+        network, made.data, runs=runs, record=record, step_size=made.step_size, seed=seed
     )
-    limit = train(
-        network.with_width(math.inf), made.data, step_size=made.step_size, steps=record[-1]
-    )
-    return {"errors": square_errors(found, limit.predictor[list(record)])}
+    return {"errors": errors}
 
 
 def _compute(request: Request) -> FigureRecord:
@@ -204,11 +196,10 @@ def _draw(record: FigureRecord) -> Figure:
     for i, (step, part) in enumerate(table.groupby("step")):
         wide = part[part.width >= _LEAST_WIDTH]
         fit = power_fit(wide.width, wide.mean_square, wide.standard_error)
-        spread = np.exp(1.96 * part.standard_error / part.mean_square)
         ax.errorbar(
             part.width,
             part.mean_square,
-            [part.mean_square * (1 - 1 / spread), part.mean_square * (spread - 1)],
+            error_bars(part.mean_square, part.standard_error),
             fmt="o",
             ms=3,
             color=COLORS[i],

@@ -14,20 +14,21 @@ __all__ = ["FIGURES", "SparseSigns"]
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from scalinglimits.figures.linear_settings import (
+    error_bars,
+    errors_from_limit,
     linear_setting,
     mean_squares,
     power_fit,
-    square_errors,
 )
 from scalinglimits.figures.record import FigureRecord, FigureSpec, Request
 from scalinglimits.laws import Normal, Rademacher, Uniform
-from scalinglimits.linear import LinearNetwork, train, train_replicates
+from scalinglimits.linear import LinearNetwork
 from scalinglimits.sweeps import sweep
 
 if TYPE_CHECKING:
@@ -80,12 +81,10 @@ def _measure(
     made = linear_setting("study", data_seed)
     entries = SparseSigns(_NONZERO / width) if law == "sparse" else _LAWS[law]
     network = LinearNetwork(made.in_features, width=width, matrices=entries, scale=_SCALE)
-    options: dict[str, Any] = {"step_size": _STEP_SIZE, "steps": steps}
-    found = train_replicates(
-        network, made.data, replicates=runs, record=[steps], seed=seed, **options
+    errors = errors_from_limit(
+        network, made.data, runs=runs, record=[steps], step_size=_STEP_SIZE, seed=seed
     )
-    limit = train(network.with_width(math.inf), made.data, **options).predictor[steps]
-    return {"errors": square_errors(found, limit)[:, 0]}
+    return {"errors": errors[:, 0]}
 
 
 def _compute(request: Request) -> FigureRecord:
@@ -147,12 +146,10 @@ def _draw(record: FigureRecord) -> Figure:
     ax = axes[0, 0]
     names = {"sparse": "sparse: one non-zero entry a row"}
     for i, (law, part) in enumerate(record.tables[""].groupby("law", sort=False)):
-        spread = np.exp(1.96 * part.standard_error / part.relative_mean_square)
-        value = part.relative_mean_square
         ax.errorbar(
             part.width * 1.03 ** (i - 1.5),
-            value,
-            [value * (1 - 1 / spread), value * (spread - 1)],
+            part.relative_mean_square,
+            error_bars(part.relative_mean_square, part.standard_error),
             fmt="o-" if law == "sparse" else "o",
             ms=4,
             color=COLORS[i],

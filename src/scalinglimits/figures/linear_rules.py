@@ -24,14 +24,14 @@ import pandas as pd
 
 from scalinglimits.figures.linear_settings import (
     draw_distances,
+    errors_from_limit,
     linear_setting,
     mean_squares,
     power_fit,
-    square_errors,
 )
 from scalinglimits.figures.record import FigureRecord, FigureSpec, Request
 from scalinglimits.laws.streams import derive_seed
-from scalinglimits.linear import LinearNetwork, MiniBatches, square, train, train_replicates
+from scalinglimits.linear import LinearNetwork, MiniBatches, square, train
 from scalinglimits.linear.network import PARAMETRIZATIONS
 from scalinglimits.sweeps import sweep
 
@@ -185,10 +185,10 @@ def _measure_sgd(width: int, runs: int, steps: int, data_seed: int, seed: int) -
     data = _batches(data_seed)
     record = [0, steps // 4, steps]
     network = LinearNetwork(data.in_features, width=width)
-    options: dict[str, Any] = {"step_size": _STEP_SIZE, "steps": steps}
-    found = train_replicates(network, data, replicates=runs, record=record, seed=seed, **options)
-    limit = train(network.with_width(math.inf), data, **options).predictor[record]
-    return {"errors": square_errors(found, limit)}
+    errors = errors_from_limit(
+        network, data, runs=runs, record=record, step_size=_STEP_SIZE, seed=seed
+    )
+    return {"errors": errors}
 
 
 def _compute_sgd(request: Request) -> FigureRecord:

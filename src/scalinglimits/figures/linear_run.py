@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from scalinglimits.data import load_features
-from scalinglimits.figures.linear_settings import width_label
+from scalinglimits.figures.linear_settings import longest_step_size, width_label
 from scalinglimits.figures.record import FigureRecord, Request
 from scalinglimits.laws import Rademacher, Uniform
 from scalinglimits.laws.streams import derive_seed
@@ -281,15 +281,13 @@ def _nonzero(deviation: np.ndarray) -> np.ndarray:
 
 def _step_size(wanted: LinearRequest, data: EmpiricalData, solution: np.ndarray) -> float:
     """A tenth of 2 / (speed · λ_max), the longest stable step of balanced layers."""
-    if wanted.loss != "square":
-        curvature = float(np.linalg.norm(data.X, 2) ** 2 / len(data))
-        return min(0.1, 0.2 / (curvature * (wanted.hidden + 2) * wanted.scale**2))
     curvature = float(np.linalg.norm(data.X, 2) ** 2 / len(data))
+    if wanted.loss != "square":
+        return min(0.1, 0.2 / (curvature * (wanted.hidden + 2) * wanted.scale**2))
     if curvature == 0.0:
         return 0.1
-    n, length = wanted.hidden, float(np.linalg.norm(solution)) / wanted.scale
-    speed = (n + 2) * wanted.scale**2 * max(1.0, length ** (2 * (n + 1) / (n + 2)))
-    return 0.2 / (curvature * speed)
+    norm = float(np.linalg.norm(solution))
+    return 0.1 * longest_step_size(curvature, wanted.hidden, norm, wanted.scale)
 
 
 def _trajectory(

@@ -19,7 +19,11 @@ __all__ = [
     "PowerFit",
     "Setting",
     "draw_distances",
+    "error_bars",
+    "errors_from_limit",
+    "finite_networks",
     "linear_setting",
+    "longest_step_size",
     "mean_squares",
     "power_fit",
     "square_errors",
@@ -29,13 +33,21 @@ __all__ = [
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from scalinglimits.laws.streams import derive_seed
-from scalinglimits.linear import EmpiricalData, GaussianData, Replicates
+from scalinglimits.linear import (
+    EmpiricalData,
+    GaussianData,
+    LinearNetwork,
+    MiniBatches,
+    Replicates,
+    train,
+    train_replicates,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,6 +92,18 @@ class Setting:
         if isinstance(self.data, GaussianData):
             return self.data.covariance
         return (self.data.X.T * self.data.weights) @ self.data.X
+
+    def distance(self, predictor: np.ndarray) -> np.ndarray:
+        """Distances from the minimum-norm solution, relative to its norm.
+
+        Args:
+            predictor: shape (..., d).
+
+        Returns:
+            Array of shape (...).
+        """
+        solution = self.solution
+        return np.asarray(np.linalg.norm(predictor - solution, axis=-1) / np.linalg.norm(solution))
 
 
 def linear_setting(name: str, seed: int) -> Setting:
@@ -158,6 +182,73 @@ def power_fit(x: np.ndarray, mean: np.ndarray, error: np.ndarray) -> PowerFit:
     return PowerFit(slope, _NORMAL_QUANTILE / math.sqrt(spread), math.exp(level))
 
 
+def longest_step_size(curvature: float, hidden: int, norm: float, scale: float = 1.0) -> float:
+    r"""Longest stable step of balanced layers at the solution, 2 / (speed · curvature).
+
+    Args:
+        curvature: the largest eigenvalue of Σ.
+        hidden: number n of hidden matrices.
+        norm: of the solution.
+        scale: s, factor of the output.
+
+    Returns:
+        The step size, with the speed :math:`(n+2)s^2\max(1,(\|\lambda^*\|/s)^{2(n+1)/(n+2)})`.
+    """
+    speed = (hidden + 2) * scale**2 * max(1.0, (norm / scale) ** (2 * (hidden + 1) / (hidden + 2)))
+    return 2.0 / (curvature * speed)
+
+
+def finite_networks(setting: Setting, width: int, runs: int, steps: int, seed: int) -> Replicates:
+    """Train networks of one width, with one hidden matrix, by the setting's step size.
+
+    Args:
+        setting: the data.
+        width: number of neurons a layer.
+        runs: number of networks.
+        steps: number of steps.
+        seed: of the weights.
+
+    Returns:
+        The runs, every step recorded.
+    """
+    return train_replicates(
+        LinearNetwork(setting.in_features, width=width),
+        setting.data,
+        replicates=runs,
+        step_size=setting.step_size,
+        steps=steps,
+        seed=seed,
+    )
+
+
+def errors_from_limit(
+    network: LinearNetwork,
+    data: EmpiricalData | GaussianData | MiniBatches,
+    *,
+    runs: int,
+    record: Sequence[int],
+    step_size: float,
+    seed: int,
+) -> np.ndarray:
+    """Train finite networks and their limit on the same data, and compare the predictors.
+
+    Args:
+        network: of finite width.
+        data: the measure, or mini-batches, which all of them see alike.
+        runs: number of networks.
+        record: the steps at which to compare; training ends at the last.
+        step_size: of gradient descent.
+        seed: of the weights.
+
+    Returns:
+        Squared distances, shape (runs, len(record)); infinite after a divergence.
+    """
+    options: dict[str, Any] = {"step_size": step_size, "steps": record[-1]}
+    found = train_replicates(network, data, replicates=runs, record=record, seed=seed, **options)
+    limit = train(network.with_width(math.inf), data, **options)
+    return square_errors(found, limit.predictor[list(record)])
+
+
 def square_errors(runs: Replicates, limit: np.ndarray) -> np.ndarray:
     """Squared distances of finite networks from their limit.
 
@@ -182,6 +273,20 @@ def mean_squares(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Two arrays of shape (...).
     """
     return errors.mean(axis=0), errors.std(axis=0, ddof=1) / math.sqrt(len(errors))
+
+
+def error_bars(mean: pd.Series, error: pd.Series) -> list[pd.Series]:
+    """Lengths of 95 % intervals below and above positive means, symmetric in logarithms.
+
+    Args:
+        mean: the means.
+        error: their standard errors.
+
+    Returns:
+        The two lengths, as ``Axes.errorbar`` takes them.
+    """
+    spread = np.exp(_NORMAL_QUANTILE * error / mean)
+    return [mean * (1 - 1 / spread), mean * (spread - 1)]
 
 
 def width_label(width: float) -> str:
@@ -212,11 +317,10 @@ def draw_distances(ax: Axes, groups: Sequence[tuple[str, pd.DataFrame, pd.Series
     from scalinglimits.figures.style import COLORS, label_axes
 
     for i, (name, part, fit) in enumerate(groups):
-        spread = np.exp(1.96 * part.standard_error / part.mean_square)
         ax.errorbar(
             part.width * 1.1 ** (i - (len(groups) - 1) / 2),  # side by side
             part.mean_square,
-            [part.mean_square * (1 - 1 / spread), part.mean_square * (spread - 1)],
+            error_bars(part.mean_square, part.standard_error),
             fmt="o",
             ms=3.5,
             color=COLORS[i],

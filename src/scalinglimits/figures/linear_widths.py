@@ -12,7 +12,7 @@ from __future__ import annotations
 __all__ = ["FIGURES"]
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -20,14 +20,16 @@ import pandas as pd
 from scalinglimits.figures.linear_settings import (
     PowerFit,
     Setting,
+    error_bars,
+    errors_from_limit,
+    finite_networks,
     linear_setting,
     mean_squares,
     power_fit,
-    square_errors,
     width_label,
 )
 from scalinglimits.figures.record import FigureRecord, FigureSpec, Request
-from scalinglimits.linear import LinearNetwork, train, train_replicates
+from scalinglimits.linear import LinearNetwork, train
 from scalinglimits.sweeps import sweep
 
 if TYPE_CHECKING:
@@ -51,14 +53,7 @@ def _measure_paths(
 ) -> dict[str, np.ndarray]:
     """Train networks of one width: paths of two coordinates, losses, squares of V."""
     made = linear_setting(setting, data_seed)
-    found = train_replicates(
-        LinearNetwork(made.in_features, width=width),
-        made.data,
-        replicates=runs,
-        step_size=made.step_size,
-        steps=steps,
-        seed=seed,
-    )
+    found = finite_networks(made, width, runs, steps, seed)
     return {
         "path": found.predictor[:, :, :2],
         "loss": found.loss,
@@ -73,12 +68,10 @@ def _measure_errors(
     """Squared distances from the limit at the recorded steps, shape (runs, len(record))."""
     made = linear_setting(setting, data_seed)
     network = LinearNetwork(made.in_features, width=width)
-    options: dict[str, Any] = {"step_size": made.step_size, "steps": record[-1]}
-    found = train_replicates(
-        network, made.data, replicates=runs, record=record, seed=seed, **options
+    errors = errors_from_limit(
+        network, made.data, runs=runs, record=record, step_size=made.step_size, seed=seed
     )
-    limit = train(network.with_width(math.inf), made.data, **options).predictor[list(record)]
-    return {"errors": square_errors(found, limit)}
+    return {"errors": errors}
 
 
 def _error_table(
@@ -173,7 +166,7 @@ def _compute(request: Request) -> FigureRecord:
         for width, g in end[np.isfinite(end.width)].groupby("width")
     }
     solution = setting.solution
-    distance = float(np.linalg.norm(limit.predictor[-1] - solution) / np.linalg.norm(solution))
+    distance = float(setting.distance(limit.predictor[-1]))
     settings = {
         "setting": setting.name,
         "steps": steps,
@@ -252,11 +245,10 @@ def _draw_errors(ax: Axes, errors: pd.DataFrame, title: str, least: int) -> None
     for i, (step, part) in enumerate(errors.groupby("step")):
         fit = fits[int(step)]
         color = COLORS[i % len(COLORS)]
-        spread = np.exp(1.96 * part.standard_error / part.mean_square)
         ax.errorbar(
             part.width,
             part.mean_square,
-            [part.mean_square * (1 - 1 / spread), part.mean_square * (spread - 1)],
+            error_bars(part.mean_square, part.standard_error),
             fmt="o",
             ms=3,
             color=color,

@@ -20,13 +20,7 @@ from scalinglimits.figures.record import FigureRecord, FigureSpec, Request
 from scalinglimits.laws import Independent, Uniform
 from scalinglimits.laws.streams import substream
 from scalinglimits.residual import ResidualNetwork, limit_norm_law, norm_ratio_samples, propagate
-from scalinglimits.residual.bounds import (
-    Setting,
-    hidden_norm_lower_bound,
-    hidden_norm_upper_bound,
-    sharper_norm_lower_bound,
-    sharper_norm_upper_bound,
-)
+from scalinglimits.residual.bounds import bound_curves
 from scalinglimits.sweeps import sweep
 
 if TYPE_CHECKING:
@@ -103,18 +97,14 @@ def _compute(request: Request) -> FigureRecord:
             "deviation_log": limit.kwds["s"],
         }
     )
-    setting = Setting(_WIDTH, depth, _BETA, entries=Uniform())
-    for name, lower, upper in (
-        ("bounds of R", hidden_norm_lower_bound, hidden_norm_upper_bound),
-        ("sharper bounds", sharper_norm_lower_bound, sharper_norm_upper_bound),
-    ):
-        ends = lower(setting, 0.25), upper(setting, 0.25)
+    curves = bound_curves([depth], width=_WIDTH, beta=_BETA, delta=0.25, entries=Uniform())
+    for name, prefix in (("bounds of R", "norm"), ("sharper bounds", "sharper")):
         rows.append(
             {
                 "sample": name,
                 "count": 0,
-                "lower_quartile": ends[0].norm_lower if ends[0].guaranteed else np.nan,
-                "upper_quartile": ends[1].norm_upper if ends[1].guaranteed else np.nan,
+                "lower_quartile": curves[f"{prefix}_lower"].item(),
+                "upper_quartile": curves[f"{prefix}_upper"].item(),
             }
         )
     table = pd.DataFrame(rows)
