@@ -254,15 +254,6 @@ def good(width, depth):
     return Net(width, depth)
 
 
-class Ignoring(nn.Module):
-    def __init__(self, width, depth):
-        super().__init__()
-        self.net = Net(width, depth)
-
-    def forward(self, x):
-        return self.net(x)
-
-
 CALLS = itertools.count()
 
 

@@ -120,13 +120,13 @@ def scatters(model, x, change):
         model(x)
     rows = {r.name: float(r.value) for r in probe.readings() if r.kind == "scatter"}
     probe.remove()
-    return rows, probe
+    return rows
 
 
 @pytest.mark.parametrize("n", [2, 16, 128])
 def test_scatter_of_an_update_that_knows_its_signal(n):
     x = randn(1, n)
-    rows, _ = scatters(nn.Linear(n, 7), x, lambda p: randn(7, 1, seed=1) @ x)
+    rows = scatters(nn.Linear(n, 7), x, lambda p: randn(7, 1, seed=1) @ x)
     # ‖uxᵀx‖ = ‖u‖‖x‖², and at random ‖u‖‖x‖ times the size of one entry.
     assert rows == {"weight": pytest.approx(1 / n, rel=1e-5)}
 
@@ -142,7 +142,7 @@ def test_scatter_of_an_update_that_knows_its_signal(n):
 )
 def test_scatter_of_an_update_that_does_not(make, shape):
     # χ² with 1e4 and more degrees of freedom: 5 % is 5 deviations; at most 1 by definition.
-    rows, _ = scatters(make(), randn(*shape), lambda p: randn(*p.shape, seed=1))
+    rows = scatters(make(), randn(*shape), lambda p: randn(*p.shape, seed=1))
     assert 0.95 < rows["weight"] <= 1.0
 
 

@@ -37,16 +37,24 @@ AXES = {
     "depth": {"widths": (32,), "depths": (2, 4, 8)},
 }
 CASES = [(name, axis) for name in MODELS for axis in AXES]
-# The stream of BERT is normalised behind each sum: no branch can be scaled. T5 itself multiplies
-# what its tied head reads by width^-1/2, which a plan does not see.
-WITHOUT = {("bert", "depth"), ("t5", "width")}
+# The stream of BERT is normalised behind each sum: no branch can be scaled.
+WITHOUT = ("bert", "depth")
+# T5 itself multiplies what its tied head reads by width^-1/2, which a plan does not see; what
+# Mamba's A_log does is small.
+UNDECIDED = {("mamba", "depth"), ("t5", "width"), ("t5", "depth")}
 
 
-@pytest.mark.parametrize(("name", "axis"), [case for case in CASES if case not in WITHOUT])
-def test_plan_does_not_fail(name, axis):
+@pytest.mark.parametrize(("name", "axis"), [case for case in CASES if case != WITHOUT])
+def test_plan_holds(name, axis):
     build, step, batch = MODELS[name]
     check = scaling_check(build, step, [batch], plan="mup", steps=1, **AXES[axis])
-    assert not check.failures, str(check)
+    assert check.verdict == ("undecided" if (name, axis) in UNDECIDED else "holds"), str(check)
+
+
+def test_a_stream_that_is_normalised_itself_has_no_plan():
+    build, step, batch = MODELS[WITHOUT[0]]
+    with pytest.raises(ValueError, match="`depth_rule` must be 'none' for a model without"):
+        scaling_check(build, step, [batch], plan="mup", steps=1, **AXES[WITHOUT[1]])
 
 
 @pytest.mark.parametrize(("name", "axis"), CASES)

@@ -60,7 +60,7 @@ def test_convolutions():
             nn.Conv2d(width, width, 3, groups=width),  # depthwise
             nn.Conv2d(width, 2 * width, 3, groups=4),
             nn.ConvTranspose2d(2 * width, width, 3, groups=2),
-            nn.Conv1d(width, width, 1) if False else nn.Identity(),
+            nn.Identity(),
             nn.Conv2d(width, 2, 1),
         )
 

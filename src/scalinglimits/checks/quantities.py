@@ -6,13 +6,13 @@ square over entries, so "of order one" is exponent 0 at every size.
 An axis that is not the depth, such as the number of heads or the width of MLPs, is one of width; a
 parameter's role is how its shape grows along that axis.
 
-Width, any rule under which features learn and nothing explodes (DESIGN: $\lVert\Delta W\rVert_2
-\sim \sqrt{p/n}$ for fan-in $n$ and fan-out $p$): signal and contributions 0, except a readout's
-share at initialisation, which is a sum of $m$ independent terms of size $1/m$: $-½$. In general,
-with fan-in $n \sim m^a$ and fan-out $p \sim m^b$, the share is $\sqrt n$ entries of size
-$n^{-1/2}\min(1, \sqrt{p/n})$: $-½\max(0, a - b)$. Behind such a weight in the middle of a model the
-signal is small until features have been learnt, so shares and contributions there are judged
-relative to the signal that the weight acts on.
+Width, any rule under which features learn and nothing explodes (the spectral condition
+$\lVert\Delta W\rVert_2 \sim \sqrt{p/n}$ for fan-in $n$ and fan-out $p$): signal and contributions
+0, except a readout's share at initialisation, which is a sum of $m$ independent terms of size
+$1/m$: $-½$. In general, with fan-in $n \sim m^a$ and fan-out $p \sim m^b$, the share is $\sqrt n$
+entries of size $n^{-1/2}\min(1, \sqrt{p/n})$: $-½\max(0, a - b)$. Behind such a weight in the
+middle of a model the signal is small until features have been learnt, so shares and contributions
+there are judged relative to the signal that the weight acts on.
 
 An update is a sum over the samples of a batch, and a sample sees the others' parts of it as noise:
 of $n$ terms these leave $\sqrt n$, not $n$, and with the scaling that keeps $n$ terms at order one,

@@ -29,7 +29,7 @@ class ScalingCheck:
             step, value.
         settings: how they were made; `axes` are the numbers of each axis and those that grow with
             it, the base first.
-        notes: what the check could not see, such as coincidences.
+        notes: parameters that are not judged, and why.
         branch_outputs: for each parameter in a block, how directly it writes to the stream.
     """
 

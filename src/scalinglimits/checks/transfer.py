@@ -160,8 +160,8 @@ def learning_rate_transfer(
         tolerance: drift, in doublings for each doubling, up to which a rate is said to transfer.
         device: where to compute.
         store: file that keeps finished runs, so that an interrupted experiment resumes, or goes on
-            with more sizes, rates and seeds. It knows base, rules and recipe, but neither model nor
-            data: use one file for each.
+            with more sizes, rates and seeds. It knows base, rules and recipe, of functions only
+            their names, and neither model nor data: use one file for each.
         executor: see :func:`scalinglimits.sweeps.sweep`.
         n_jobs: worker processes.
         progress: whether to show a bar on the standard error stream.
@@ -198,10 +198,9 @@ def learning_rate_transfer(
         for lr in grid
     ]
     run = partial(_run, step, data[0])
-    made = {name: _planned(build, plan, run, options, rules) for name, plan in chosen.items()}
-    for name, plan in chosen.items():
-        if isinstance(plan, str):
-            check_targets(made[name], sizes)
+    made = {
+        name: _planned(build, plan, run, options, rules, sizes) for name, plan in chosen.items()
+    }
 
     def train(scaling: str, lr: float, seed: int, **values: int) -> dict[str, float]:
         setup, _ = make_setup(build, made[scaling], lr=lr, **options)
@@ -256,11 +255,11 @@ def learning_rate_transfer(
 def _label(value: Any) -> str:
     """A text that is the same in the next process, without addresses."""
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={_label(part)}" for key, part in value.items())
+        return "{" + ", ".join(f"{key}={_label(part)}" for key, part in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return " ".join(map(_label, value))
+        return f"({', '.join(map(_label, value))})"
     if isinstance(value, (set, frozenset)):
-        return " ".join(sorted(map(_label, value)))
+        return f"({', '.join(sorted(map(_label, value)))})"
     if isinstance(value, partial):
         return f"{_label(value.func)} {_label(value.args)} {_label(value.keywords)}"
     if value is None or isinstance(value, str | int | float) or is_dataclass(value):
@@ -274,31 +273,38 @@ def _planned(
     run: Callable[[nn.Module], Any],
     options: dict[str, Any],
     rules: dict[str, Any],
+    sizes: Axes,
 ) -> Any:
-    """A rule's name becomes a plan once, not in each run."""
-    if not isinstance(plan, str):
-        return plan
-    return make_setup(build, plan, lr=1.0, run=run, **options, **rules)[1]
+    """A rule's name becomes a plan once, not in each run; what none can scale is said now."""
+    taken = {"run": run, **rules} if isinstance(plan, str) else {}
+    _, known = make_setup(build, plan, lr=1.0, **options, **taken)
+    check_targets(known, sizes)
+    return plan if known is None else known
 
 
 def _run(step: Callable[[nn.Module, Any], Tensor], batch: Any, model: nn.Module) -> Tensor:
     return step(model, batch)
 
 
+def _table(losses: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """The grid in log2, and the losses of each seed on it."""
+    table = losses.pivot_table(index="run", columns="lr", values="loss")
+    return np.log2(table.columns.to_numpy(float)), table.to_numpy()
+
+
 def _optima(losses: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     rows = []
     keys = ["scaling", *names]
     for size, group in losses.groupby(keys, sort=False):
-        table = group.pivot_table(index="run", columns="lr", values="loss")
-        grid = np.log2(table.columns.to_numpy(float))
-        centre, lower, upper, edge = optimum(grid, table.to_numpy())
+        grid, table = _table(group)
+        centre, lower, upper, edge = optimum(grid, table)
         rows.append(
             {
                 **dict(zip(keys, size, strict=True)),
                 "log2_lr": centre,
                 "lower": lower,
                 "upper": upper,
-                "loss": float(table.mean().min()),
+                "loss": float(table.mean(axis=0).min()),
                 "edge": edge,
             }
         )
@@ -318,8 +324,7 @@ def _drifts(
             part = rows_along(losses[losses.scaling == scaling], axes.plain(), axis)
             sizes, best = [], []
             for size, group in part.groupby(axis):
-                table = group.pivot_table(index="run", columns="lr", values="loss")
-                found, _ = optima_of_seeds(np.log2(table.columns.to_numpy(float)), table.to_numpy())
+                found, _ = optima_of_seeds(*_table(group))
                 sizes += [size] * len(found)
                 best += list(2.0**found)
             fit = fit_exponent(sizes, best)

@@ -88,7 +88,7 @@ def last_affine(
     """Return the parameters in which the function is affine and that no other one follows."""
     off = dict.fromkeys(zeroed, 0.0)
     affine = [name for name in names if name not in off and _is_affine(function, name, off)]
-    return _lasts(function, affine, order, off, 0.0, 2.0, _TOLERANCE)
+    return _lasts(function, affine, order, off, 2.0, _TOLERANCE)
 
 
 def _peel(function: Function, names: list[str], order: dict[str, int]) -> list[str]:
@@ -138,7 +138,6 @@ def _lasts(
     affine: list[str],
     order: dict[str, int],
     off: dict[str, float],
-    low: float,
     high: float,
     tolerance: float,
 ) -> list[str]:
@@ -166,7 +165,7 @@ def _locally_affine(function: Function, names: list[str], order: dict[str, int])
         moved = (high - low).abs().max() > 1e-3 * step * size
         if moved and _small(low - 2 * one + high, size, _LOCAL_TOLERANCE):
             affine.append(name)
-    return _lasts(function, affine, order, {}, 1 - step, 1 + 1e3 * step, 1e-9)
+    return _lasts(function, affine, order, {}, 1 + 1e3 * step, 1e-9)
 
 
 def _small(value: torch.Tensor, scale: torch.Tensor, tolerance: float = _TOLERANCE) -> bool:

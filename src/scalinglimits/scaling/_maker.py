@@ -80,7 +80,7 @@ class Maker:
         facts = [
             replace(f, law=laws.get(partner[f.name]), natural=natural.get(f.name)) for f in facts
         ]
-        facts = self._with_branches(facts, templates, notes)
+        facts = self._with_branches(facts, templates)
         facts = self._with_queries(facts, twin, target, notes)
         facts = self._with_tied(facts, twin, wide)
         entries = {f.name: derive(f, self.rules) for f in facts}
@@ -197,9 +197,7 @@ class Maker:
                 )
         return notes
 
-    def _with_branches(
-        self, facts: list[Facts], templates: dict[str, str], notes: list[str]
-    ) -> list[Facts]:
+    def _with_branches(self, facts: list[Facts], templates: dict[str, str]) -> list[Facts]:
         grown = any(f.ell != 1.0 for f in facts)
         if self.rules.alpha is None or not any(f.stack for f in facts):
             return facts
